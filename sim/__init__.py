@@ -1,0 +1,1 @@
+"""Simulation: Verilator builds, the cocotb runner, bus models and the simulated card."""

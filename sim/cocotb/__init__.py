@@ -1,0 +1,1 @@
+"""Code that runs inside a cocotb simulation: drivers, checkers and scoreboards."""
