@@ -63,7 +63,7 @@ class VerilatorOptions:
     Parameters
     ----------
     trace : bool
-        Record waveforms (VCD). Such a library runs several times slower.
+        Able to record waveforms (VCD); it runs several times slower while it does.
     poison : bool
         Fill whatever has no reset value with random bits at power-up (set a seed at run time with
         `randSeed` and `randReset(2)` of the context) instead of what happens to be fastest.

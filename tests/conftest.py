@@ -1,0 +1,30 @@
+"""Settings that hold for every test: one thread per worker, fixed seeds, the run's seed shown."""
+
+import os
+
+# Two workers on two cores: more threads only make them wait for each other, and results of
+# floating-point sums would depend on the machine. Must be set before torch or numpy is imported.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import random
+
+import pytest
+
+from sim.runner import bench_seed
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Start every test from the same random state; DFVG_SEED=N chooses another."""
+    random.seed(bench_seed())
+
+
+@pytest.fixture
+def seed() -> int:
+    """Return the run's seed, for generators of a test's own."""
+    return bench_seed()
+
+
+def pytest_report_header() -> str:
+    return f"dfvg: DFVG_SEED={bench_seed()}"
