@@ -307,7 +307,7 @@ PRESETS: dict[str, DeviceConfig] = {
 
 
 def get_config(name: str) -> DeviceConfig:
-    """Return the preset called `name`; unknown names raise `ConfigError` listing those there are."""
+    """Return the preset called `name`; unknown names raise `ConfigError` listing them all."""
     try:
         return PRESETS[name]
     except KeyError:
