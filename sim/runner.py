@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,11 @@ def _ports(verilog: str, top: str) -> list[tuple[str, str]]:
     module = re.search(rf"^module {re.escape(top)}\b.*?^endmodule", verilog, re.M | re.S)
     if module is None:
         raise ValueError(f"no module {top!r} in the Verilog")
-    found = re.findall(r"^\s*(input|output)\s+(?:wire|reg|logic)?\s*(?:\[[^]]*\]\s*)?(\w+)\s*[;,]?",
-                       module.group(0), re.M)
+    found = re.findall(
+        r"^\s*(input|output)\s+(?:wire|reg|logic)?\s*(?:\[[^]]*\]\s*)?(\w+)\s*[;,]?",
+        module.group(0),
+        re.M,
+    )
     return [(direction, name) for direction, name in found]
 
 
@@ -282,8 +285,13 @@ def run_bench(
     print(f"[bench] {test_module}: seed {chosen}, in {folder}", file=sys.stderr)
     start = time.monotonic()
     _simulate(
-        executable, folder, env,
-        test_module=test_module, seed=chosen, waves=waves, testcase=testcase,
+        executable,
+        folder,
+        env,
+        test_module=test_module,
+        seed=chosen,
+        waves=waves,
+        testcase=testcase,
     )
     seconds = time.monotonic() - start
     tests, bad = _verdict(folder / "results.xml")

@@ -318,9 +318,7 @@ def build_shared_library(
         If a tool, disk space or memory is missing, or a tool fails; the text is one line.
     """
     text = verilog.read_text() if isinstance(verilog, Path) else verilog
-    job = _Job(
-        text, name, cpp_sources, include_dirs, defines or {}, options or VerilatorOptions()
-    )
+    job = _Job(text, name, cpp_sources, include_dirs, defines or {}, options or VerilatorOptions())
     cache = cache or BuildCache()
 
     def make(folder: Path) -> None:

@@ -1,17 +1,16 @@
 """Settings that hold for every test: one thread per worker, fixed seeds, the run's seed shown."""
 
 import os
-
-# Two workers on two cores: more threads only make them wait for each other, and results of
-# floating-point sums would depend on the machine. Must be set before torch or numpy is imported.
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
-
 import random
 
 import pytest
 
 from sim.runner import bench_seed
+
+# Two workers on two cores: more threads only make them wait for each other, and floating-point
+# sums would depend on the machine. No test module, so neither torch nor numpy, is imported yet.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 
 @pytest.fixture(autouse=True)

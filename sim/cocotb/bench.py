@@ -1,13 +1,13 @@
 """The base of every testbench: clock, reset, seeded randomness, streams with their checkers.
 
-    @cocotb.test(timeout_time=1, timeout_unit="ms")
-    async def passes_items_in_order(dut):
-        bench = Bench(dut)
-        source = bench.source("i", shape, idle="random")
-        board = bench.sink("o", shape, backpressure="bursts")
-        await bench.start()
-        ...
-        await bench.finish()
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def passes_items_in_order(dut):
+bench = Bench(dut)
+source = bench.source("i", shape, idle="random")
+board = bench.sink("o", shape, backpressure="bursts")
+await bench.start()
+...
+await bench.finish()
 """
 
 from __future__ import annotations

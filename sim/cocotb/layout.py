@@ -40,7 +40,8 @@ class Codec:
         self.width: int = plain.width
         self._signed: bool = plain.signed
         self._fields = (
-            {} if self.layout is None
+            {}
+            if self.layout is None
             else {key: (field.offset, Codec(field.shape)) for key, field in self.layout}
         )
 

@@ -57,7 +57,7 @@ class StreamPort:
         self.clk = _handle(dut, f"{prefix}clk")
         self.rst = _handle(dut, f"{prefix}rst")
         if self.clk is None or (self.valid is None and self.ready is None):
-            raise AttributeError(f"the top has no stream {name!r} with a clock of domain {domain!r}")
+            raise AttributeError(f"the top has no stream {name!r} in domain {domain!r}")
         if self.payload is not None and len(self.payload) != self.codec.width:
             width = len(self.payload)
             raise AttributeError(f"{name}: payload of {width} bits, shape of {self.codec.width}")

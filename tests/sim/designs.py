@@ -67,7 +67,7 @@ class FaultyQueue(wiring.Component):
 
 
 class Edges(wiring.Component):
-    """A register, a function of it and a function of the input: when is each value seen?
+    """A register, a function of it and a function of the input.
 
     Members
     -------
@@ -103,8 +103,9 @@ class MacRow(wiring.Component):
     def __init__(self, lanes):
         self._lanes = lanes
         width = 8 * lanes
-        super().__init__({"w_i": In(width), "w_o": Out(width), "a": In(width),
-                          "acc": Out(signed(32))})
+        super().__init__(
+            {"w_i": In(width), "w_o": Out(width), "a": In(width), "acc": Out(signed(32))}
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -138,8 +139,9 @@ class MacArray(wiring.Component):
 
     def __init__(self, rows=8, lanes=64):
         self._rows, self._lanes = rows, lanes
-        super().__init__({"w": In(8 * lanes), "a": In(8 * lanes),
-                          "acc": Out(data.ArrayLayout(signed(32), rows))})
+        super().__init__(
+            {"w": In(8 * lanes), "a": In(8 * lanes), "acc": Out(data.ArrayLayout(signed(32), rows))}
+        )
 
     def elaborate(self, platform):
         m = Module()

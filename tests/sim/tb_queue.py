@@ -3,11 +3,11 @@
 import itertools
 
 import cocotb
-from tests.sim.designs import ITEM, Fault
 
 from sim.cocotb.bench import Bench, parameter, rng
 from sim.cocotb.layout import Codec
 from sim.cocotb.profiles import PROFILES
+from tests.sim.designs import ITEM, Fault
 
 FAULT = parameter("fault", int, 0)
 COUNT = parameter("count", int, 200)

@@ -1,9 +1,9 @@
 """The cocotb runner and helpers: right designs pass, and each checker is shown to fail."""
 
 import pytest
-from tests.sim.designs import Edges, Fault, FaultyQueue
 
 from sim.runner import BenchFailure, bench_seed, control_file, run_bench
+from tests.sim.designs import Edges, Fault, FaultyQueue
 
 pytestmark = [pytest.mark.verilator, pytest.mark.rtl]
 
