@@ -175,6 +175,7 @@ LAYOUTS: dict[Op, tuple[Field, ...]] = {
         Field("gain_frac", 4, "fraction bits of the gain"),
         Field("rms", 1, "fold 1/rms of the operand into the row scale"),
         Field("eps", 40, "round(K * eps * 2**28), the rms epsilon"),
+        Field("vm1", 12, "added to vm per i1"),
     ),
     Op.SOFTMAX: (
         *_SYNC,
