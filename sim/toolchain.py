@@ -28,6 +28,7 @@ __all__ = [
     "existing_parent",
     "host_needs",
     "memory_available",
+    "program_need",
     "verilator_env",
     "verilator_root",
     "verilator_version",
@@ -51,17 +52,21 @@ class Need:
         What was found, or what is missing.
     mend : str
         The command, or the one step, that mends it; empty if `ok`.
+    optional : bool
+        Everything works without it, slower or with less checked.
     """
 
     name: str
     ok: bool
     detail: str
     mend: str = ""
+    optional: bool = False
 
     def line(self) -> str:
-        """One line for a person."""
-        state = "ok  " if self.ok else "FAIL"
-        return f"{state} {self.name}: {self.detail}" + (f"  ->  {self.mend}" if self.mend else "")
+        """Return one line for a person."""
+        state = "ok" if self.ok else "note" if self.optional else "FAIL"
+        mend = f"; to mend: {self.mend}" if self.mend and not self.ok else ""
+        return f"{state:4}  {self.name:14} {self.detail}{mend}"
 
 
 def _install(package: str) -> str:
@@ -207,11 +212,24 @@ def disk_need(path: Path, gigabytes: float) -> Need:
     return Need("disk", ok, detail, "" if ok else f"free some space at {existing_parent(path)}")
 
 
-def _program(name: str, package: str, why: str) -> Need:
+def program_need(name: str, package: str, why: str, optional: bool = False) -> Need:
+    """Check that a program is on PATH.
+
+    Parameters
+    ----------
+    name : str
+        The program.
+    package : str
+        The system package that holds it.
+    why : str
+        What it's for.
+    optional : bool
+        Everything works without it.
+    """
     found = shutil.which(name)
     if found:
         return Need(name, True, found)
-    return Need(name, False, f"not found ({why})", _install(package))
+    return Need(name, False, f"not found ({why})", _install(package), optional)
 
 
 def _compiler_need() -> Need:
@@ -242,6 +260,6 @@ def host_needs() -> list[Need]:
         _python_need(),
         _venv_need(),
         _compiler_need(),
-        _program("make", "make", "it drives the compiler"),
-        _program("perl", "perl", "Verilator's front end is a perl script"),
+        program_need("make", "make", "it drives the compiler"),
+        program_need("perl", "perl", "Verilator's front end is a perl script"),
     ]
