@@ -1,0 +1,1 @@
+"""Small parts that every block of the core uses: arithmetic helpers, memories, stream buffers."""
