@@ -1,0 +1,1 @@
+"""Device memory: AXI4 managers, the prefetch FIFO, and the word streams they feed."""
