@@ -166,7 +166,7 @@ def test_models_without_tree_attention_are_refused():
         TreeVerifier(tiny_models.model("bloom", attention="eager"))
     model = tiny_models.model("llama")
     model.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(ModelError, match="'flash_attention_2'.*eager, sdpa"):
+    with pytest.raises(ModelError, match=r"'flash_attention_2'.*eager, sdpa"):
         TreeVerifier(model)
     chunked = tiny_models.model("llama")
     chunked.config.layer_types = ["chunked_attention"] * 3
