@@ -1,0 +1,87 @@
+"""The cache folder: where converted models live, and how they get there atomically."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dfvg_hw.errors import ModelError
+
+__all__ = ["build_once", "cache_dir", "progress", "require_disk", "sha256_file"]
+
+
+def cache_dir() -> Path:
+    """Return the cache folder: ``$DFVG_CACHE``, else ``~/.cache/dfvg``."""
+    root = os.environ.get("DFVG_CACHE")
+    return Path(root).expanduser() if root else Path.home() / ".cache" / "dfvg"
+
+
+def progress(text: str) -> None:
+    """Print one progress line to stderr (stdout belongs to decoded text)."""
+    print(f"dfvg: {text}", file=sys.stderr, flush=True)
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file as 64 hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def require_disk(folder: Path, need: int) -> None:
+    """Raise unless the file system of ``folder`` has ``need`` bytes left.
+
+    Raises
+    ------
+    ModelError
+        Names the folder, what is needed and what is free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < need:
+        raise ModelError(
+            f"not enough disk in {folder}: {need / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free "
+            "(set DFVG_CACHE to another folder)"
+        )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive advisory lock; a second process waits and then finds the result."""
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(f"waiting for another process that prepares {path.stem}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build_once(final: Path, build: Callable[[Path], None]) -> Path:
+    """Return ``final``, a folder, running ``build(temporary folder)`` first if it is absent.
+
+    The folder appears by a rename, so an interrupted build leaves nothing that looks complete,
+    and two processes never build the same folder at once.
+    """
+    if final.is_dir():
+        return final
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise ModelError(
+            f"cannot create the cache folder {final.parent}: {err.strerror} (set DFVG_CACHE)"
+        ) from err
+    with _locked(final.parent / f"{final.name}.lock"):
+        if final.is_dir():
+            return final
+        with tempfile.TemporaryDirectory(dir=final.parent, prefix=f".{final.name}.") as name:
+            work = Path(name) / "new"
+            work.mkdir()
+            build(work)
+            work.rename(final)
+    return final
