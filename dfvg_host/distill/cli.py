@@ -1,0 +1,233 @@
+"""`dfvg distill`: write training text, train a draft on it, evaluate it.
+
+Every stage can be interrupted and started again with the same command: it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dfvg_hw.errors import UsageError
+
+__all__ = ["add_arguments", "add_parser", "run"]
+
+_STAGES = ("all", "text", "train", "evaluate")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``distill`` to the subcommands of an argparse parser."""
+    parser = subparsers.add_parser("distill", help="train a draft model for a target")
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def _layers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"--layers is {text!r}: expected target layers such as 0,1,29"
+        ) from None
+
+
+def _positive(name: str) -> Any:
+    def convert(text: str) -> int:
+        if not text.isdigit() or int(text) < 1:
+            raise argparse.ArgumentTypeError(f"{name} is {text!r}: expected a whole number from 1")
+        return int(text)
+
+    return convert
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    count = _positive
+    parser.add_argument(
+        "stage", nargs="?", choices=_STAGES, default="all", help="what to do; all: one by one"
+    )
+    parser.add_argument("--target", metavar="M", default="smollm2-135m-instruct", help="the target")
+    parser.add_argument(
+        "--work",
+        metavar="DIR",
+        type=Path,
+        default=Path("distill"),
+        help="folder of training text and run state; several processes may write text into it",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        type=Path,
+        default=None,
+        help="draft folder to write or evaluate; None: WORK/draft",
+    )
+    parser.add_argument(
+        "--blocks",
+        metavar="N",
+        type=count("--blocks"),
+        default=20,
+        help="blocks of text, about 85 thousand tokens and 3 CPU-minutes each",
+    )
+    parser.add_argument(
+        "--layers",
+        metavar="L",
+        type=_layers,
+        default=None,
+        help="target layers the draft starts from, e.g. 0,1,29; None: random weights",
+    )
+    parser.add_argument(
+        "--fresh-layers",
+        metavar="N",
+        type=count("--fresh-layers"),
+        default=2,
+        help="layers of a draft that starts from random weights",
+    )
+    parser.add_argument(
+        "--head-rows",
+        metavar="N",
+        type=count("--head-rows"),
+        default=4096,
+        help="ids the draft can propose, a multiple of 64",
+    )
+    parser.add_argument("--epochs", metavar="N", type=count("--epochs"), default=4, help="passes")
+    parser.add_argument("--rate", metavar="R", type=float, default=1e-3, help="learning rate")
+    parser.add_argument("--seed", metavar="S", type=int, default=1, help="of text and training")
+    parser.add_argument(
+        "--init",
+        metavar="DIR",
+        type=Path,
+        default=None,
+        help="start from this draft folder instead of from target layers",
+    )
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="train while another process is still writing text: wait for missing blocks",
+    )
+    parser.add_argument(
+        "--passes",
+        metavar="N",
+        type=count("--passes"),
+        default=8,
+        help="draft passes a round (evaluation)",
+    )
+    parser.add_argument(
+        "--tree-budget",
+        metavar="N",
+        type=count("--tree-budget"),
+        default=16,
+        help="candidates verified a round (evaluation)",
+    )
+    parser.add_argument(
+        "--max-new-tokens",
+        metavar="N",
+        type=count("--max-new-tokens"),
+        default=128,
+        help="tokens decoded per prompt (evaluation)",
+    )
+    parser.add_argument(
+        "--eval-prompts",
+        metavar="FILE",
+        type=Path,
+        default=None,
+        help="JSON lines of kind and prompt; None: the shipped held-out prompts",
+    )
+    parser.add_argument("--threads", metavar="N", type=count("--threads"), default=1, help="cores")
+
+
+def _evaluation(args: argparse.Namespace) -> list[Any]:
+    from .heldout import eval_prompts, read_prompts
+
+    if args.eval_prompts is None:
+        return eval_prompts()
+    try:
+        raw = args.eval_prompts.read_text(encoding="utf-8")
+    except OSError as err:
+        raise UsageError(f"--eval-prompts {args.eval_prompts}: {err.strerror}") from err
+    return read_prompts(raw, str(args.eval_prompts))
+
+
+def _text(args: argparse.Namespace) -> None:
+    from dfvg_host.models import load_target
+
+    from .generate import GenerateConfig, generate_blocks
+
+    target = load_target(args.target, dtype="bf16", threads=args.threads)
+    generate_blocks(target, args.work / "text", args.blocks, GenerateConfig(seed=args.seed))
+
+
+def _train(args: argparse.Namespace) -> None:
+    from dfvg_host.models import load_target
+
+    from .checkpoint import load_draft, save_draft
+    from .dataset import TextFolder, choose_head_ids
+    from .draft import macs_per_token, make_draft
+    from .heldout import demo_prompts
+    from .train import TrainConfig, Trainer
+
+    target = load_target(args.target, threads=args.threads)
+    avoid = [prompt.text for prompt in [*_evaluation(args), *demo_prompts()]]
+    texts = TextFolder(args.work / "text", args.blocks, target.tokenizer, avoid, args.wait)
+    config = TrainConfig(seed=args.seed, epochs=args.epochs, rate=args.rate)
+    if args.init is not None:
+        draft: Any = load_draft(args.init, target.model)
+    else:
+        # The head is chosen by the first half, so that training may start before the rest exists.
+        counts = texts.counts(-(-args.blocks // 2))
+        always = target.tokenizer.all_special_ids
+        always = sorted({*always, target.tokenizer.eos_token_id})
+        ids = choose_head_ids(counts, args.head_rows, always)
+        draft = make_draft(target.model, ids, args.layers, args.fresh_layers, args.seed)
+    Trainer(draft, texts, args.work / "train", config).run()
+    record = {
+        "target": target.name,
+        "target_digest": target.digest,
+        "layers": args.layers,
+        "macs_per_token": macs_per_token(draft),
+        "blocks": args.blocks,
+        "train": asdict(config),
+        "init": str(args.init.name) if args.init else None,
+    }
+    save_draft(_output(args), draft, record)
+
+
+def _output(args: argparse.Namespace) -> Path:
+    return args.output if args.output is not None else args.work / "draft"
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    from dfvg_host.models import load_target
+
+    from .checkpoint import load_draft
+    from .evaluate import evaluate, target_texts
+    from .tree_sim import TreeSettings
+
+    target = load_target(args.target, threads=args.threads)
+    draft = load_draft(_output(args), target.model)
+    args.work.mkdir(parents=True, exist_ok=True)
+    cache = args.work / "eval-texts.json"
+    texts = target_texts(target, _evaluation(args), args.max_new_tokens, cache)
+    settings = TreeSettings(passes=args.passes, budget=args.tree_budget)
+    report = evaluate(draft, texts, settings, args.seed)
+    print("\n".join(report.lines()))
+    record = {**asdict(report), "settings": asdict(settings), "draft_digest": draft.digest}
+    (args.work / "evaluation.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the stage or stages asked for; returns the exit status.
+
+    Raises
+    ------
+    DfvgError
+        Anything the input or the machine is at fault for, in one line.
+    """
+    stages = {"text": _text, "train": _train, "evaluate": _evaluate}
+    for name, stage in stages.items():
+        if args.stage in (name, "all"):
+            stage(args)
+    return 0
