@@ -233,7 +233,8 @@ def run_tool(
 
 def _first_error(log: Path) -> str:
     """Return the line of a log that most likely says what went wrong."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("%Error: Exiting due to")]
     wanted = ("%Error", "error:", "fatal", "cannot allocate", "out of memory", "No space left")
     for needle in (*wanted, "%Warning"):
         for line in lines:

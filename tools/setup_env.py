@@ -77,7 +77,9 @@ def present_torch() -> tuple[str, str] | None:
 def usable(version: str) -> bool:
     """Whether a torch of this version is kept."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
-    return bool(numbers) and TORCH_RANGE[0] <= tuple(map(int, numbers.groups())) < TORCH_RANGE[1]
+    if numbers is None:
+        return False
+    return TORCH_RANGE[0] <= (int(numbers[1]), int(numbers[2])) < TORCH_RANGE[1]
 
 
 def stamp_text() -> str:

@@ -1,6 +1,6 @@
 """Small designs that the simulation tools are tested on."""
 
-from amaranth import ClockSignal, Module, Mux, ResetSignal, Signal, signed
+from amaranth import Module, ResetSignal, Signal, signed
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -150,24 +150,4 @@ class MacArray(wiring.Component):
             m.submodules[f"row_{index}"] = row = MacRow(self._lanes)
             m.d.comb += [row.w_i.eq(word), row.a.eq(self.a), self.acc[index].eq(row.acc)]
             word = row.w_o
-        return m
-
-
-class Loop(wiring.Component):
-    """A combinational loop, which no build may let through.
-
-    Members
-    -------
-    i, o : In, Out(2)
-    """
-
-    i: In(2)
-    o: Out(2)
-
-    def elaborate(self, platform):
-        m = Module()
-        back = Signal(2)
-        with m.If(ClockSignal()):
-            m.d.comb += back.eq(self.o)
-        m.d.comb += self.o.eq(Mux(self.i[0], ~back + self.i, back ^ self.i))
         return m
