@@ -26,8 +26,8 @@ from sim.cache import BuildCache, content_key, say
 from sim.toolchain import cache_root, compiler_identity, verilator_version
 from sim.verilate import (
     WARNING_FLAGS,
-    _failure_log,
     check_build_needs,
+    failure_log,
     run_make,
     run_tool,
 )
@@ -168,7 +168,7 @@ def build_bench(
         check_build_needs(cache.root)
         with cache.lock("one-build-at-a-time"):
             start = time.monotonic()
-            log = _failure_log(cache, top)
+            log = failure_log(cache, top)
             (folder / "top.v").write_text(verilog)
             (folder / "ports.vlt").write_text(control)
             run_tool(command, folder, f"translating {top}", log)

@@ -41,6 +41,7 @@ __all__ = [
     "build_shared_library",
     "cached_verilog",
     "check_build_needs",
+    "failure_log",
     "lint",
     "run_make",
     "run_tool",
@@ -256,7 +257,7 @@ def run_make(folder: Path, makefile: str, variables: Sequence[str], what: str, l
     run_tool(command, folder, what, log, progress)
 
 
-def _failure_log(cache: BuildCache, label: str) -> Path:
+def failure_log(cache: BuildCache, label: str) -> Path:
     """Return an empty log file outside the scratch folder, which a failure deletes."""
     folder = cache.root.parent / "logs"
     folder.mkdir(parents=True, exist_ok=True)
@@ -326,7 +327,7 @@ def build_shared_library(
         check_build_needs(cache.root)
         with cache.lock("one-build-at-a-time"):
             start = time.monotonic()
-            _build(job, folder, _failure_log(cache, name))
+            _build(job, folder, failure_log(cache, name))
             say(f"[build] {name}: done in {time.monotonic() - start:.0f} s")
 
     return cache.get(name, job.key(), make) / "lib.so"
@@ -386,7 +387,7 @@ def lint(verilog: Path, name: str) -> None:
         On the first warning, or if the tool is missing.
     """
     check_build_needs(verilog.parent)
-    log = _failure_log(BuildCache(), f"lint-{name}")
+    log = failure_log(BuildCache(), f"lint-{name}")
     command = ["verilator", "--lint-only", "--top-module", name, *WARNING_FLAGS, verilog.name]
     run_tool(command, verilog.parent, f"lint of {name}", log)
     log.unlink()

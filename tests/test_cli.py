@@ -283,3 +283,33 @@ def test_doctor_finds_what_is_missing(monkeypatch, tmp_path):
         toolchain.compiler_identity.cache_clear()
     assert {n for n, need in needs.items() if not need.ok} >= {"g++", "make", "perl", "cache"}
     assert "no-such-compiler" in needs["g++"].detail
+
+
+@pytest.mark.verilator
+@pytest.mark.synth
+def test_elaborate_checks_what_was_written(monkeypatch, capsys, tmp_path):
+    texts = {
+        "good": "module good(input a, output b); assign b = ~a; endmodule\n",
+        "worse": "module worse(input e, input d, output reg q);\n"
+        "  always_latch if (e) q = d;\nendmodule\n",
+    }
+    module = types.ModuleType("dfvg_hw.elaborate")
+    written = ["good"]
+
+    def write(args):
+        for name in written:
+            (args.output / f"{name}.v").write_text(texts[name])
+        return 0
+
+    module.main = write
+    monkeypatch.setitem(sys.modules, "dfvg_hw.elaborate", module)
+    assert main(["elaborate", "-o", str(tmp_path), "--check"]) == 0
+    assert "good.v: no lint finding" in capsys.readouterr().out
+    written.append("worse")
+    assert main(["elaborate", "-o", str(tmp_path)]) == 0, "not checked, as not asked for"
+    capsys.readouterr()
+    assert main(["elaborate", "-o", str(tmp_path), "--check"]) == 2
+    assert "worse" in capsys.readouterr().err
+    written.clear()
+    (tmp_path / "empty").mkdir()
+    assert main(["elaborate", "-o", str(tmp_path / "empty"), "--check"]) == 2

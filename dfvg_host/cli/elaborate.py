@@ -1,4 +1,7 @@
-"""`dfvg elaborate`: its options. The work is in `dfvg_hw.elaborate`."""
+"""`dfvg elaborate`: its options, and the checks of `--check`.
+
+The Verilog is written by `dfvg_hw.elaborate`, which knows no simulator.
+"""
 
 from __future__ import annotations
 
@@ -35,4 +38,27 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--output is {str(args.output)!r}: expected a folder")
     from dfvg_hw.elaborate import main
 
-    return main(args)
+    status = main(args)
+    if status == 0 and args.check:
+        check_folder(args.output)
+    return status
+
+
+def check_folder(folder: Path) -> None:
+    """Check every Verilog file in `folder`; NAME.v has the top module NAME.
+
+    Raises
+    ------
+    BuildError
+        On the first finding, or if a tool is missing.
+    """
+    from sim.synthesis import check_design
+    from sim.verilate import lint
+
+    files = sorted(folder.glob("*.v"))
+    if not files:
+        raise UsageError(f"--check: no Verilog file in {str(folder)!r}")
+    for file in files:
+        lint(file, file.stem)
+        check_design(file, file.stem)
+        print(f"{file}: no lint finding, no latch, no loop, no dissolved memory")

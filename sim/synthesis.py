@@ -1,0 +1,118 @@
+"""Checks on generated Verilog that need synthesis: latches, loops, memories, and what it costs.
+
+Yosys runs as a module of another Python process, so that its memory is bounded and given back.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from dfvg_hw.errors import BuildError
+from sim.cache import BuildCache
+from sim.verilate import failure_log, run_tool
+
+__all__ = ["CellCounts", "check_design", "run_yosys", "synthesize_ecp5"]
+
+_RUNNER = """
+import sys
+from pyosys import libyosys as ys
+ys.run_pass("script " + sys.argv[1], ys.Design())
+"""
+
+
+@dataclass(frozen=True)
+class CellCounts:
+    """Cells of a design after synthesis, by type, over the whole hierarchy."""
+
+    cells: dict[str, int]
+
+    def total(self, *kinds: str) -> int:
+        """Return the number of cells whose type starts with one of `kinds`."""
+        return sum(count for kind, count in self.cells.items() if kind.startswith(kinds))
+
+
+def run_yosys(script: str, folder: Path, what: str) -> str:
+    """Run a Yosys script in `folder` and return its log.
+
+    Raises
+    ------
+    BuildError
+        If Yosys is missing or an assertion or command of the script fails.
+    """
+    if importlib.util.find_spec("pyosys") is None:
+        raise BuildError(f"{what}: Yosys is missing; to mend: pip install pyosys==0.70")
+    log = failure_log(BuildCache(), "yosys")
+    file = folder / "yosys.ys"
+    file.write_text(script)
+    try:
+        run_tool([sys.executable, "-c", _RUNNER, file.name], folder, what, log)
+    except BuildError as error:
+        # `check -assert` only counts its findings; the first of them was a warning before.
+        lines = log.read_text(errors="replace").splitlines()
+        found = next((line for line in lines if line.startswith("Warning:")), "")
+        raise BuildError(
+            f"{error}: {found}" if "'check -assert'" in str(error) else error
+        ) from None
+    text = log.read_text(errors="replace")
+    log.unlink()
+    return text
+
+
+def _read(verilog: Path, top: str) -> list[str]:
+    return [f"read_verilog {verilog.name}", f"hierarchy -check -top {top}"]
+
+
+def check_design(verilog: Path, top: str) -> None:
+    """Check generated Verilog: fails on a latch, a combinational loop or a dissolved memory.
+
+    A memory is dissolved if no block or distributed RAM of the ECP5 can hold it, so that it would
+    become flip-flops and multiplexers (an asynchronous read of a deep memory, a third port).
+
+    Parameters
+    ----------
+    verilog : Path
+        The file.
+    top : str
+        Its top module.
+
+    Raises
+    ------
+    BuildError
+        Naming the first finding.
+    """
+    latches = "t:$dlatch t:$adlatch t:$dlatchsr t:$_DLATCH_*"
+    script = [
+        *_read(verilog, top),
+        "proc -noopt",
+        "flatten",
+        "opt_clean",
+        f"select -assert-none {latches}",
+        # Loops, wires with two drivers or none: all of them errors here.
+        "check -assert",
+        "design -reset",
+        *_read(verilog, top),
+        f"synth_ecp5 -top {top} -run begin:map_ffram",
+        "select -assert-none t:$mem_v2 t:$mem",
+    ]
+    run_yosys("\n".join(script) + "\n", verilog.parent, f"checking {top}")
+
+
+def synthesize_ecp5(verilog: Path, top: str) -> CellCounts:
+    """Synthesise for the ECP5, without placement, and count the cells.
+
+    Parameters
+    ----------
+    verilog : Path
+        The file; the result is written beside it as `ecp5.json`.
+    top : str
+        Its top module.
+    """
+    script = [*_read(verilog, top), f"synth_ecp5 -top {top} -noabc9", "check -assert"]
+    script += ["tee -q -o stat.json stat -json", "write_json ecp5.json"]
+    run_yosys("\n".join(script) + "\n", verilog.parent, f"synthesising {top}")
+    report = json.loads((verilog.parent / "stat.json").read_text())
+    return CellCounts(dict(report["design"]["num_cells_by_type"]))
