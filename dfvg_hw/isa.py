@@ -57,6 +57,7 @@ class Op(enum.IntEnum):
     ROPE_TABLE = 7
     QUANT = 8
     SOFTMAX = 9
+    SYNC = 10
 
 
 class LoadKind(enum.IntEnum):
@@ -70,7 +71,7 @@ class LoadKind(enum.IntEnum):
 
 
 class Dest(enum.IntEnum):
-    """Engine that consumes loaded words."""
+    """Engine that consumes loaded words, or executes a SYNC."""
 
     MM = 0
     VEC = 1
@@ -183,6 +184,8 @@ LAYOUTS: dict[Op, tuple[Field, ...]] = {
         Field("act", 10, "activation memory group of the first probability page"),
         Field("scale", 8, "row-scale entry of the first head"),
     ),
+    # Loops repeat their body's waits and signals; what must happen once stands beside the loop.
+    Op.SYNC: (*_SYNC, Field("dest", 1, "engine that waits and signals, and does nothing else")),
 }
 
 OP_WIDTH = 4
