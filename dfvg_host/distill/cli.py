@@ -43,6 +43,18 @@ def _positive(name: str) -> Any:
     return convert
 
 
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(
+            f"--rate is {text!r}: expected a number above 0 and below 1"
+        )
+    return value
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     count = _positive
@@ -94,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ids the draft can propose, a multiple of 64",
     )
     parser.add_argument("--epochs", metavar="N", type=count("--epochs"), default=4, help="passes")
-    parser.add_argument("--rate", metavar="R", type=float, default=1e-3, help="learning rate")
+    parser.add_argument("--rate", metavar="R", type=_rate, default=1e-3, help="learning rate")
     parser.add_argument("--seed", metavar="S", type=int, default=1, help="of text and training")
     parser.add_argument(
         "--init",
