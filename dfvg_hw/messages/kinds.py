@@ -228,7 +228,7 @@ class PassDone(Message):
 
     kind: int = u8(0x01, "0 prefill, 1 catch-up, 2 growth, 3 aborted")
     rows: int = u8(0x02, "rows that ran")
-    dropped: int = u8(0x03, "growth rows that a verdict made useless during the pass", 0)
+    dropped: int = u8(0x03, "rows whose children a verdict made useless during the pass", 0)
     number: int = u32(0x04, "pass number, counting from 1")
     children: int = u16(0x08, "candidates found")
     sequences: int = u16(0x0A, "bit mask of the sequences with rows in the pass")
