@@ -1,0 +1,1 @@
+"""The overlap processor: fetches the program, streams its data, runs and watches passes."""
