@@ -1,0 +1,16 @@
+"""From floating-point models to the device's integers."""
+
+from .integer import IntegerLayer, IntegerMatrix, IntegerModel, Kind, ModelDims, Requant
+from .llama import FloatLayer, FloatModel, quantize_model
+
+__all__ = [
+    "FloatLayer",
+    "FloatModel",
+    "IntegerLayer",
+    "IntegerMatrix",
+    "IntegerModel",
+    "Kind",
+    "ModelDims",
+    "Requant",
+    "quantize_model",
+]
