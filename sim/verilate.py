@@ -48,9 +48,11 @@ __all__ = [
     "verilator_env",
 ]
 
-WARNING_FLAGS = ("-Wno-WIDTHEXPAND", "-Wno-WIDTHTRUNC")
-"""The only warnings waived: the Verilog writer sizes signed arithmetic loosely. Everything else is
-fatal, UNOPTFLAT (a combinational loop) above all: silencing that one can hide a real deadlock."""
+WARNING_FLAGS = ("-Wno-WIDTHEXPAND", "-Wno-WIDTHTRUNC", "-Wno-CASEINCOMPLETE", "-Wno-CASEOVERLAP")
+"""The only warnings waived: the Verilog writer sizes signed arithmetic loosely, and assigns every
+signal a value before a case that need not be complete or whose first match counts. Everything else
+is fatal, UNOPTFLAT (a combinational loop) above all: silencing that one can hide a real deadlock.
+"""
 
 _DISK_GB = 1.0  # objects, precompiled headers and library of the largest design, with room
 _MEMORY_PER_JOB = 2 << 30  # largest compiler process seen is about 1.2 GB
@@ -379,7 +381,7 @@ def cached_verilog(
 
 
 def lint(verilog: Path, name: str) -> None:
-    """Run Verilator's lint on a file, every warning fatal but the two of `WARNING_FLAGS`.
+    """Run Verilator's lint on a file, every warning fatal but those of `WARNING_FLAGS`.
 
     Raises
     ------
