@@ -38,6 +38,7 @@ __all__ = [
     "NodesFlag",
     "NodesTopk",
     "OpenLine",
+    "Opened",
     "PassDone",
     "PassKind",
     "ResyncLine",
@@ -87,6 +88,7 @@ class MessageType(enum.IntEnum):
     PASS_DONE = 0x04
     EVENT = 0x05
     STATS = 0x06
+    OPENED = 0x07
     LOAD = 0x81
     OPEN = 0x82
     RESYNC = 0x83
@@ -272,6 +274,22 @@ class Stats(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Opened(Message):
+    """OPEN or RESYNC was carried out; all later messages of the slot belong to the new context.
+
+    The host ignores whatever it receives for the slot before this, because it may be left over
+    from the context before.
+    """
+
+    TYPE = MessageType.OPENED
+
+    seq: int = u8(0x01, "sequence slot")
+    epoch: int = u32(0x04, "epoch of the OPEN or RESYNC")
+    length: int = u32(0x08, "committed tokens")
+    context_hash: int = u32(0x0C, "their hash")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ContextLine(Message):
     """Base of OPEN and RESYNC: a context by DMA and the limits for drafting on it."""
 
@@ -366,7 +384,7 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
     int(cls.TYPE): cls
     for cls in (
         OpenLine, ResyncLine, VerdictLine, CloseLine, RetuneLine, LoadLine,
-        Nodes, NodesTopk, VerdictAck, PassDone, Event, Stats,
+        Nodes, NodesTopk, VerdictAck, PassDone, Event, Stats, Opened,
     )
 }  # fmt: skip
 """Message class by first byte."""

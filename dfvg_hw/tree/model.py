@@ -6,6 +6,7 @@ hardware decides is decided here, to the last tie-break; ``docs/tree.md`` states
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from ..messages import (
     Nodes,
     NodesFlag,
     Open,
+    Opened,
     PassKind,
     Resync,
     Retune,
@@ -134,6 +136,14 @@ class TreeModel(TreeTables):
         sequence.epoch = command.epoch
         sequence.limits = command.limits
         sequence.stops = command.stops
+        self._messages.append(
+            Opened(
+                seq=command.seq,
+                epoch=command.epoch,
+                length=sequence.length,
+                context_hash=sequence.context_hash,
+            )
+        )
         if sequence.length > self.config.max_ctx:
             self._fill_up(command)
         else:
@@ -209,6 +219,12 @@ class TreeModel(TreeTables):
             self._plan = self.plan()
         return self._plan.rows
 
+    def next_tables(self) -> dict[int, list[int]]:
+        """Return the physical pages that each sequence with rows in `next_rows` would have."""
+        rows = self.next_rows()
+        assert self._plan is not None
+        return {row.seq: self._plan.tables[row.seq].phys for row in rows}
+
     def begin_pass(self) -> tuple[Row, ...]:
         """Start a pass and return its rows; without rows there is nothing to do and no pass."""
         assert self.running is None, "a pass is running already"
@@ -220,12 +236,12 @@ class TreeModel(TreeTables):
             self.pass_number += 1
         return rows
 
-    def end_pass(self, results: dict[int, SequenceOf[tuple[int, int]]]) -> PassSummary:
+    def end_pass(self, results: Mapping[int, SequenceOf[tuple[int, int]]]) -> PassSummary:
         """End the running pass.
 
         Parameters
         ----------
-        results : dict of int to sequence of (token, log-probability)
+        results : mapping of int to sequence of (token, log-probability)
             For each row that wants children, its best tokens in order, at most K; edge
             log-probabilities in 1/256 log2. An aborted pass needs none.
         """

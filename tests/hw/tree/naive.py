@@ -76,6 +76,7 @@ class NaiveTree:
                 return
             self.close(seq)
             sequence = self.sequences[seq] = Sequence(command, seq)
+            self.log.append(("opened", seq, len(sequence.tokens), context_hash(sequence.tokens)))
             if len(sequence.tokens) > self.config.max_ctx:
                 sequence.state = "full"
                 self.log.append(("event", 1, seq))

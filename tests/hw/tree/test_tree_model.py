@@ -10,6 +10,7 @@ from dfvg_hw.messages import (
     EventCode,
     HitClass,
     Nodes,
+    Opened,
     PassKind,
     VerdictAck,
 )
@@ -71,6 +72,8 @@ def simplify(messages):
     for message in messages:
         if isinstance(message, Event):
             log.append(("event", message.code, message.seq))
+        elif isinstance(message, Opened):
+            log.append(("opened", message.seq, message.length, message.context_hash))
         elif isinstance(message, VerdictAck):
             log.append(("ack", message.seq, message.hit, message.root_id, message.length,
                         message.expanded, message.candidates, message.pending,

@@ -11,6 +11,7 @@ from dfvg_hw.messages import (
     HitClass,
     Nodes,
     Open,
+    Opened,
     PassKind,
     Resync,
     Retune,
@@ -27,6 +28,8 @@ WIDE = DraftLimits(threshold=-(1 << 20))
 def opened(tokens=(1, 2, 3), limits=WIDE, stops=(), config=TINY):
     model = TreeModel(config, vocabulary=1000)
     model.apply(Open(0, tuple(tokens), 0, limits, stops))
+    opened, *model.events = model.take_messages()
+    assert opened == Opened(seq=0, epoch=0, length=len(tokens), context_hash=context_hash(tokens))
     return model
 
 
@@ -343,12 +346,13 @@ class TestLimits:
 
     def test_a_prompt_longer_than_the_context_is_followed_without_drafting(self):
         model = opened(range(257))
-        assert model.take_messages()[0].code == EventCode.CONTEXT_FULL
+        assert model.events[0].code == EventCode.CONTEXT_FULL
         assert model.next_rows() == ()
         assert isinstance(verdict(model, 5), VerdictAck)
 
     def test_tokens_beyond_the_vocabulary_are_refused(self):
-        model = opened((1, 1000))
+        model = TreeModel(TINY, vocabulary=1000)
+        model.apply(Open(0, (1, 1000)))
         assert model.take_messages()[0].code == EventCode.BAD_MESSAGE
         assert model.next_rows() == ()
 
