@@ -7,63 +7,27 @@ them, the paged KV cache with the device's own contents, and exact matrix produc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dfvg_host.compile.compiler import integer_model
+from dfvg_host.compile.image import DraftImage
 from dfvg_host.quantize.integer import IntegerMatrix, IntegerModel, Kind
 from dfvg_host.quantize.scales import pv_requant, score_requant
 from dfvg_hw.config import PAGE, DeviceConfig
 from dfvg_hw.numerics import attention as at
 from dfvg_hw.numerics import ops
 from dfvg_hw.numerics.ops import Quantized
+from dfvg_hw.tree import Row
 
 from .matmul import matmul_exact
 
-__all__ = ["Children", "IntegerCompute", "KvCache", "PassRow"]
+__all__ = ["Children", "IntegerCompute", "KvCache"]
 
 IntArray = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class PassRow:
-    """One row of a pass.
-
-    Attributes
-    ----------
-    token : int
-        Token id, a row of the embedding.
-    position : int
-        Its position, for the rotary embedding.
-    sequence : int
-    page, offset : int
-        Where its K and V go: index into the sequence's page table, and token in that page.
-    visible : sequence of int
-        A 64-bit map per page of the table: bit t shows token t. Must include the row itself.
-    children : bool
-        Whether the head looks for this row's best next tokens.
-    """
-
-    token: int
-    position: int
-    sequence: int
-    page: int
-    offset: int
-    visible: Sequence[int]
-    children: bool = False
-
-
-@dataclass(frozen=True)
-class Children:
-    """Best next tokens of a row, best first: head channels, token ids, edge log-probabilities.
-
-    Log-probabilities are in units of 1/256 log2, at most 0.
-    """
-
-    channels: list[int]
-    tokens: list[int]
-    log_probs: list[int]
+Children = list[tuple[int, int]]
+"""A row's best next tokens, best first: (token id, edge log-probability in 1/256 log2)."""
 
 
 class KvCache:
@@ -93,43 +57,62 @@ class IntegerCompute:
     model : IntegerModel
     config : DeviceConfig
         Gives page counts, children per row and the shift of PV.
+    digest : str
+        Digest of the image that the model came from.
     """
 
-    def __init__(self, model: IntegerModel, config: DeviceConfig) -> None:
+    def __init__(self, model: IntegerModel, config: DeviceConfig, digest: str = "") -> None:
         self.model = model
+        self.digest = digest
         self.config = config
         self.kv = KvCache(model, config.pool_pages)
         self._score = score_requant(model.dims.head_groups)
         self._pv = pv_requant(config.seq_pages)
 
+    @classmethod
+    def from_image(cls, image: DraftImage) -> IntegerCompute:
+        """Compute with exactly the bytes of an image."""
+        return cls(integer_model(image), image.config, image.digest)
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids that can be run."""
+        return self.model.dims.vocab
+
+    @property
+    def output_vocabulary(self) -> int:
+        """Different tokens that can be proposed."""
+        return self.model.dims.out_vocab
+
     # ---- passes -------------------------------------------------------------------------------
 
     def forward(
-        self, rows: Sequence[PassRow], tables: Mapping[int, Sequence[int]]
-    ) -> list[Children | None]:
+        self, rows: Sequence[Row], tables: Mapping[int, Sequence[int]]
+    ) -> dict[int, Children]:
         """Run one pass: write the rows' K and V, return the children of rows that want them.
 
         Parameters
         ----------
-        rows : sequence of PassRow
+        rows : sequence of Row
             In-pass ancestors are seen through their slots, so order doesn't matter.
         tables : mapping of int to sequence of int
-            Physical pages of each sequence.
+            Physical pages of each sequence, by page index.
+
+        Returns
+        -------
+        dict of int to Children
+            By row index.
         """
         x = self.hidden(rows, tables)
-        wanted = [i for i, row in enumerate(rows) if row.children]
-        result: list[Children | None] = [None] * len(rows)
-        if wanted:
-            picked = Quantized(
-                x.q[wanted],
-                x.shift[wanted],
-                ops.RowScale(x.scale.mantissa[wanted], x.scale.exponent[wanted]),
-            )
-            for i, children in zip(wanted, self.children(self.logits(picked)), strict=True):
-                result[i] = children
-        return result
+        wanted = [i for i, row in enumerate(rows) if row.want_children]
+        if not wanted:
+            return {}
+        scale = ops.RowScale(x.scale.mantissa[wanted], x.scale.exponent[wanted])
+        logits = self.logits(Quantized(x.q[wanted], x.shift[wanted], scale))
+        found = self.children(logits)
+        return {rows[i].index: children for i, children in zip(wanted, found, strict=True)}
 
-    def hidden(self, rows: Sequence[PassRow], tables: Mapping[int, Sequence[int]]) -> Quantized:
+    def hidden(self, rows: Sequence[Row], tables: Mapping[int, Sequence[int]]) -> Quantized:
         """Run the layers; the head's quantised operand of every row."""
         m = self.model
         position = np.array([row.position for row in rows])
@@ -165,10 +148,8 @@ class IntegerCompute:
         best = np.take_along_axis(y8, channels, axis=1)
         edges = at.edge_log_prob(best, at.log_sum_exp(y8)[:, None])
         tokens = self.model.output_ids[channels]
-        return [
-            Children(c.tolist(), t.tolist(), e.tolist())
-            for c, t, e in zip(channels, tokens, edges, strict=True)
-        ]
+        pairs = np.stack((tokens, edges), -1)
+        return [[(int(token), int(edge)) for token, edge in row] for row in pairs]
 
     # ---- parts --------------------------------------------------------------------------------
 
@@ -243,12 +224,12 @@ class IntegerCompute:
 class _Placement:
     """Slots and visibility of a pass's rows as arrays."""
 
-    def __init__(self, rows: Sequence[PassRow], tables: Mapping[int, Sequence[int]]) -> None:
-        self.page = np.array([tables[row.sequence][row.page] for row in rows])
+    def __init__(self, rows: Sequence[Row], tables: Mapping[int, Sequence[int]]) -> None:
+        self.page = np.array([row.phys for row in rows])
         self.offset = np.array([row.offset for row in rows])
         self.sequences: list[tuple[IntArray, IntArray, NDArray[np.bool_]]] = []
-        for sequence in sorted({row.sequence for row in rows}):
-            index = [i for i, row in enumerate(rows) if row.sequence == sequence]
+        for sequence in sorted({row.seq for row in rows}):
+            index = [i for i, row in enumerate(rows) if row.seq == sequence]
             table = np.array(tables[sequence])
             maps = np.zeros((len(index), len(table)), np.uint64)
             for j, i in enumerate(index):

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from dfvg_hw.config import PAGE, DeviceConfig, get_config
+from dfvg_hw.tree import Row, RowKind
 
 from .integer import IntegerModel
 
@@ -49,15 +50,28 @@ class Fidelity:
         return math.sqrt(self.top1 * (1 - self.top1) / self.positions)
 
 
-def rows_of_text(ids: Sequence[int], start: int, stop: int, sequence: int = 0) -> list[Any]:
+def rows_of_text(ids: Sequence[int], start: int, stop: int) -> list[Row]:
     """Pass rows for positions `start` to `stop` of a text whose earlier tokens have KV."""
-    from dfvg_host.device.compute import PassRow
-
     rows = []
     for p in range(start, stop):
         full, rest = divmod(p + 1, PAGE)
         visible = [(1 << PAGE) - 1] * full + ([(1 << rest) - 1] if rest else [])
-        rows.append(PassRow(ids[p], p, sequence, p // PAGE, p % PAGE, visible))
+        row = Row(
+            index=p - start,
+            kind=RowKind.PREFILL,
+            seq=0,
+            token=ids[p],
+            position=p,
+            page=p // PAGE,
+            phys=p // PAGE,
+            offset=p % PAGE,
+            slot=None,
+            parent=None,
+            rank=None,
+            want_children=False,
+            visible=tuple(visible),
+        )
+        rows.append(row)
     return rows
 
 

@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dfvg_host.device.compute import Children
 from dfvg_hw.config import GROUP, PAGE
 from dfvg_hw.isa import Dest, Instruction, Op, OutOp, QuantMode
 from dfvg_hw.numerics import attention as at
@@ -86,13 +85,13 @@ class MmEngine:
         s = self.state
         y = y[:, : s.registers["model_out_vocab"]]  # the rest is padding
         for i, row in enumerate(s.rows):
-            if not row.children:
+            if not row.want_children:
                 continue
             y8 = at.to_log2_frac8(y[i : i + 1])
             channels = at.top_k(y[i : i + 1], s.config.topk)[0]
             edges = at.edge_log_prob(y8[0, channels], at.log_sum_exp(y8)[0])
             tokens = s.output_ids[channels]
-            s.children[i] = Children(channels.tolist(), tokens.tolist(), edges.tolist())
+            s.children[row.index] = list(zip(tokens.tolist(), edges.tolist(), strict=True))
 
     def _pages(
         self, size: int, layer: int, head: int
@@ -116,7 +115,7 @@ class MmEngine:
             k_code, v_code = data[:PAGE], data[PAGE:TAIL_BYTES]
             k = data[TAIL_BYTES:].view(np.int8).reshape(PAGE, hd)
             for i, row in enumerate(s.rows):
-                if row.sequence == sequence:
+                if row.seq == sequence:
                     scores[i].append(self._page_scores(mm, i, head, k, k_code))
                     logs[i].append(np.tile(at.value_log2(v_code), (mm.gqa, 1)))
         for i in range(len(s.rows)):
@@ -172,7 +171,7 @@ class MmEngine:
                 start = block + s.kv_v()
                 s.written[start : start + PAGE * hd] = data
             for i, row in enumerate(s.rows):
-                if row.sequence != sequence:
+                if row.seq != sequence:
                     continue
                 for g in range(mm.gqa):
                     group = mm.act + head * mm.act1 + page * mm.gqa + g

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dfvg_host.compile.image import DraftImage
-from dfvg_host.device.compute import Children, PassRow
+from dfvg_host.device.compute import Children
 from dfvg_hw.errors import ImageError
 from dfvg_hw.isa import Dest, Instruction, LoadKind, Op
+from dfvg_hw.tree import Row
 
 from .engines import MmEngine, VecEngine
 from .state import ALIGN, PassState
@@ -154,8 +155,8 @@ class Interpreter:
             self.memory[address : address + len(data)] = data
 
     def forward(
-        self, rows: Sequence[PassRow], tables: Mapping[int, Sequence[int]]
-    ) -> list[Children | None]:
+        self, rows: Sequence[Row], tables: Mapping[int, Sequence[int]]
+    ) -> dict[int, Children]:
         """Run one pass; same arguments and result as `IntegerCompute.forward`.
 
         Raises
@@ -164,7 +165,7 @@ class Interpreter:
             If the program deadlocks, leaves words or addresses outside the config's memories.
         """
         state = PassState(self.image, rows, tables, self.memory.copy())
-        issues = list(fetch(self.program, any(row.children for row in rows)))
+        issues = list(fetch(self.program, any(row.want_children for row in rows)))
         words, tokens = WordStream(), {Dest.MM: 0, Dest.VEC: 0}
         for issue in issues:
             if issue.instruction.op is Op.LOAD:

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dfvg_host.compile.image import DraftImage
-from dfvg_host.device.compute import Children, PassRow
+from dfvg_host.device.compute import Children
 from dfvg_hw.config import GROUP, PAGE
 from dfvg_hw.errors import ImageError
 from dfvg_hw.isa import LoadKind
+from dfvg_hw.tree import Row
 
 __all__ = ["ALIGN", "TAIL_BYTES", "PassState"]
 
@@ -33,7 +34,7 @@ class PassState:
     def __init__(
         self,
         image: DraftImage,
-        rows: Sequence[PassRow],
+        rows: Sequence[Row],
         tables: Mapping[int, Sequence[int]],
         memory: Bytes,
     ) -> None:
@@ -61,7 +62,7 @@ class PassState:
         # Scores and V-scale logarithms by row: (page, query head, token).
         self.scores: list[IntArray] = [np.zeros(0, np.int64)] * n
         self.value_logs: list[IntArray] = [np.zeros(0, np.int64)] * n
-        self.children: list[Children | None] = [None] * n
+        self.children: dict[int, Children] = {}
 
     def read(self, address: int, size: int) -> Bytes:
         """Bytes of device memory."""
@@ -72,7 +73,7 @@ class PassState:
     @property
     def sequences(self) -> list[int]:
         """Sequences with a row in the pass, ascending."""
-        return sorted({row.sequence for row in self.rows})
+        return sorted({row.seq for row in self.rows})
 
     def kv_block(self, physical: int, layer: int, head: int) -> int:
         """Byte address of the K and V of one page, layer and KV head."""
@@ -108,13 +109,11 @@ class PassState:
 
     def page_rows(self, sequence: int, page: int) -> list[int]:
         """Rows of the pass whose K and V belong to this page."""
-        return [
-            i for i, row in enumerate(self.rows) if row.sequence == sequence and row.page == page
-        ]
+        return [i for i, row in enumerate(self.rows) if row.seq == sequence and row.page == page]
 
     def visible(self, row: int) -> NDArray[np.bool_]:
         """Visibility of a row's tokens, shape (pages, 64)."""
-        pages = len(self.tables[self.rows[row].sequence])
+        pages = len(self.tables[self.rows[row].seq])
         maps = list(self.rows[row].visible)
         maps += [0] * (pages - len(maps))
         bits = [[(m >> t) & 1 for t in range(PAGE)] for m in maps]
