@@ -1,0 +1,1 @@
+"""Output head: the best next tokens of each row, and their log-probabilities."""

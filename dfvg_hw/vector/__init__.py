@@ -1,0 +1,1 @@
+"""Vector unit: quantisation, norms, embedding, rotary tables, softmax and the head's top-k."""
