@@ -61,7 +61,7 @@ __all__ = [
     "ROOT_ID_FLAG", "STOP_TOKENS", "TAG_OFFSET", "TOKENS_PER_LINE", "Capability", "Child", "Close",
     "CloseLine", "Command", "ContextLine", "DraftLimits", "Event", "EventCode", "HitClass",
     "LoadLine", "Message", "MessageType", "Nodes", "NodesFlag", "NodesTopk", "Open", "OpenLine",
-    "Opened", "PassDone", "PassKind", "Resync", "ResyncLine", "Retune", "RetuneLine", "Stats", "TopkEntry",
-    "Verdict", "VerdictAck", "VerdictFlag", "VerdictLine", "context_hash", "crc32c", "decode",
-    "encode", "next_tag", "open_line", "seal_line", "struct_layout",
+    "Opened", "PassDone", "PassKind", "Resync", "ResyncLine", "Retune", "RetuneLine", "Stats",
+    "TopkEntry", "Verdict", "VerdictAck", "VerdictFlag", "VerdictLine", "context_hash", "crc32c",
+    "decode", "encode", "next_tag", "open_line", "seal_line", "struct_layout",
 ]  # fmt: skip
