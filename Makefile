@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+PROMPT ?= Explain in a few sentences how a bridge carries its load.
 # Test workers. More than there are cores only makes simulations slower.
 JOBS ?= 2
 
@@ -25,7 +26,7 @@ setup:
 
 demo: setup
 	@$(RUN) -m dfvg_host.cli decode --device rtl --config sim --check --chat --max-new-tokens 64 \
-	  --prompt "Explain in a few sentences how a bridge carries its load."
+	  --prompt "$(PROMPT)"
 
 test: setup
 	$(PYTEST) -m "not slow"

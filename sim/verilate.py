@@ -9,9 +9,11 @@ Verilog, the C++, the flags, the tools and (because code is tuned for it) the pr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -166,11 +168,6 @@ def check_build_needs(folder: Path) -> None:
         )
 
 
-def _bound_memory() -> None:
-    """Limit the address space of a tool; runs in the child, before the tool starts."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
-
-
 def run_tool(
     command: Sequence[str],
     folder: Path,
@@ -206,7 +203,6 @@ def run_tool(
     with log.open("a") as out:
         out.write("$ " + " ".join(command) + "\n")
         out.flush()
-        # Only plain system calls happen between fork and exec, so preexec_fn is safe here.
         child = subprocess.Popen(
             [program, *command[1:]],
             cwd=folder,
@@ -214,9 +210,12 @@ def run_tool(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            preexec_fn=_bound_memory,
+            process_group=0,
         )
         try:
+            # From outside, as code between fork and exec could hang if this process has threads.
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(child.pid, resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
             while True:
                 try:
                     status = child.wait(timeout=0.1 if time.monotonic() - start < 2 else 1.0)
@@ -224,11 +223,12 @@ def run_tool(
                 except subprocess.TimeoutExpired:
                     elapsed = time.monotonic() - start
                 if elapsed >= due:
-                    say(f"[build] {what}: {progress()} ({elapsed:.0f} s)".replace(":  (", ": ("))
+                    far = progress()
+                    say(f"[build] {what}: {far}{' ' if far else ''}({elapsed:.0f} s)")
                     due = elapsed + 10
         finally:
-            if child.poll() is None:
-                child.terminate()
+            if child.poll() is None:  # interrupted: end the compilers too, not only make
+                os.killpg(child.pid, signal.SIGTERM)
                 child.wait()
     if status:
         raise BuildError(f"{what} failed (status {status}): {_first_error(log)}; log: {log}")

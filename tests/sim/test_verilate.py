@@ -2,6 +2,7 @@
 
 import ctypes
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -263,3 +264,15 @@ def test_long_work_shows_progress(tmp_path, capsys):
         lambda: "half way",
     )
     assert "[build] nap: half way (2 s)" in capsys.readouterr().err
+
+
+def test_an_interrupted_tool_takes_its_children_along(tmp_path, monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    marker = tmp_path / "alive"
+    code = f"(sleep 4; touch {marker}) & wait"
+    with pytest.raises(KeyboardInterrupt):
+        verilate.run_tool(["sh", "-c", code], tmp_path, "tool", tmp_path / "log", interrupt)
+    time.sleep(2.5)
+    assert not marker.exists()
