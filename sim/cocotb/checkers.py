@@ -37,6 +37,10 @@ class ProtocolChecker(_Agent):
         self.cycles = 0
         super().__init__(port)
 
+    def forget(self) -> None:
+        """Let an offered item be withdrawn once: the stream was just cleared on purpose."""
+        self._held = None
+
     def _cycle(self) -> None:
         port, self.cycles = self.port, self.cycles + 1
         valid, reset = port.is_valid(), port.in_reset()
