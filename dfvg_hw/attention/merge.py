@@ -204,7 +204,7 @@ class MergeUnit(wiring.Component):
             "bytes": Signal(name="stage_bytes", reset_less=True),
             "scale": Signal(2, name="stage_scale", reset_less=True),
             "hits": Signal(self._config.rows, name="stage_hits", reset_less=True),
-            "slice": Signal(range(1 << self._sub), name="stage_slice", reset_less=True),
+            "slice": Signal(max(1, self._sub), name="stage_slice", reset_less=True),
             "write": Signal(name="stage_write"),
             "run": Signal(run, name="stage_run", reset_less=True),
         }
