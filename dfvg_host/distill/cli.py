@@ -189,10 +189,10 @@ def _train(args: argparse.Namespace) -> None:
         draft: Any = load_draft(args.init, target.model)
     else:
         # The head is chosen by the first half, so that training may start before the rest exists.
-        counts = texts.counts(-(-args.blocks // 2))
+        use = texts.use_of_ids(-(-args.blocks // 2))
         always = target.tokenizer.all_special_ids
         always = sorted({*always, target.tokenizer.eos_token_id})
-        ids = choose_head_ids(counts, args.head_rows, always)
+        ids = choose_head_ids(use, args.head_rows, always)
         draft = make_draft(target.model, ids, args.layers, args.fresh_layers, args.seed)
     Trainer(draft, texts, args.work / "train", config).run()
     record = {

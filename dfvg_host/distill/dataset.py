@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -115,14 +114,28 @@ class TextFolder:
         rng.shuffle(groups)
         return [partial(_pad, shard, group) for group in groups]
 
-    def counts(self, blocks: int) -> Counter[int]:
-        """Count the ids that the target wrote in the first ``blocks`` blocks."""
-        total: Counter[int] = Counter()
+    def use_of_ids(self, blocks: int) -> np.ndarray:
+        """Estimate how much the target uses each id, from the first ``blocks`` blocks.
+
+        A text counts with the square root of how often the target is expected to say the id in
+        its answer. Expectations see more ids than the words that were drawn, and the root keeps
+        the names of a few long-winded texts from pushing out words that all texts share. Against
+        plain counts this covered about one point more of the text of other kinds of prompts.
+
+        Returns
+        -------
+        (largest id + 1,) fp64.
+        """
+        total: np.ndarray = np.zeros(0)
         for block in range(blocks):
             shard = self._read(block)
+            total = np.pad(total, (0, max(0, int(shard.top_ids.max()) + 1 - len(total))))
             for text in self.usable(block, shard):
                 span = shard.span(text)
-                total.update(shard.tokens[span][shard.kinds[span] == ANSWER].tolist())
+                answer = np.append(shard.kinds[span][1:] == ANSWER, False)
+                p = np.exp(shard.top_logp[span][answer].astype(np.float64))
+                ids = shard.top_ids[span][answer]
+                total += np.sqrt(np.bincount(ids.ravel(), p.ravel(), len(total)))
         return total
 
 
@@ -148,13 +161,13 @@ def _pad(shard: Shard, texts: list[int]) -> Batch:
 
 
 def choose_head_ids(
-    counts: Counter[int], rows: int, always: list[int], multiple: int = 64
+    use: np.ndarray, rows: int, always: list[int], multiple: int = 64
 ) -> torch.Tensor:
-    """Choose the ids of a truncated head: the most frequent ones and those in ``always``.
+    """Choose the ids of a truncated head: those used most and those in ``always``.
 
     Parameters
     ----------
-    counts: how often the target wrote each id.
+    use: (ids,) how much the target uses each id, see `TextFolder.use_of_ids`.
     rows: head rows wanted.
     always: ids that must be in (end of text, chat markers).
     multiple: rows must be a multiple of this (matrix tiles of the device).
@@ -170,7 +183,7 @@ def choose_head_ids(
     """
     if rows % multiple or rows < max(multiple, len(always)):
         raise ModelError(f"head rows must be a multiple of {multiple}, not {rows}")
-    ranked = sorted(counts, key=lambda i: (-counts[i], i))
+    ranked = [i for i in np.argsort(-use, kind="stable").tolist() if use[i] > 0]
     chosen = list(dict.fromkeys([*always, *ranked]))[:rows]
     if len(chosen) < rows:
         raise ModelError(

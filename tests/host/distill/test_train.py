@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -37,7 +39,7 @@ def texts(folder: Path, evaluation: list[str] | None = None) -> TextFolder:
 
 
 def draft(folder: Path, rows: int = 128, layers: list[int] | None = None) -> Draft:
-    ids = choose_head_ids(texts(folder).counts(BLOCKS), rows, [0, 1, 2])
+    ids = choose_head_ids(texts(folder).use_of_ids(BLOCKS), rows, [0, 1, 2])
     return make_draft(tiny_llama(), ids, layers or [0, 2])
 
 
@@ -146,7 +148,7 @@ def test_evaluation_text_is_left_out(folder: Path) -> None:
 def test_missing_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = TextFolder(folder, BLOCKS + 1, tiny_target().tokenizer, [])
     with pytest.raises(ModelError, match="lacks block 3 of 0 to 3"):
-        short.counts(BLOCKS + 1)
+        short.use_of_ids(BLOCKS + 1)
     waited = []
 
     def arrive(seconds: float) -> None:
@@ -163,17 +165,31 @@ def test_missing_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(waited) == 1
 
 
-def test_head_ids() -> None:
-    from collections import Counter
+def test_use_of_ids(folder: Path) -> None:
+    want = torch.zeros(260, dtype=torch.float64)
+    for block in range(2):
+        shard = read_shard(folder / f"block-{block:05d}.npz")
+        for text in texts(folder).usable(block, shard):
+            span, one = shard.span(text), torch.zeros(260, dtype=torch.float64)
+            for at in range(span.start, span.stop - 1):
+                if shard.kinds[at + 1] == ANSWER:
+                    for token, logp in zip(shard.top_ids[at], shard.top_logp[at], strict=True):
+                        one[int(token)] += math.exp(logp)
+            want += one.sqrt()
+    got = torch.from_numpy(texts(folder).use_of_ids(2))
+    assert torch.allclose(got, want[: len(got)])
+    assert (got > 0).sum() > 100
 
-    counts = Counter({i: 1000 - i for i in range(3, 200)})
-    ids = choose_head_ids(counts, 64, [0, 1, 2])
+
+def test_head_ids() -> None:
+    use = np.append(np.zeros(3), 1000.0 - np.arange(3, 200))
+    ids = choose_head_ids(use, 64, [0, 1, 2])
     assert ids.tolist() == list(range(64))
-    assert choose_head_ids(counts, 64, [199]).tolist()[-1] == 199
+    assert choose_head_ids(use, 64, [199]).tolist()[-1] == 199
     with pytest.raises(ModelError, match="multiple of 64, not 100"):
-        choose_head_ids(counts, 100, [])
+        choose_head_ids(use, 100, [])
     with pytest.raises(ModelError, match="only 197 distinct ids, 256 head rows"):
-        choose_head_ids(counts, 256, [])
+        choose_head_ids(use, 256, [])
 
 
 def test_draft_shape_and_start() -> None:
