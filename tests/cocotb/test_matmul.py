@@ -1,0 +1,56 @@
+"""The matrix engine on Verilator: every output operation, pages, tokens, resets; three configs."""
+
+import pytest
+
+from sim.runner import BenchFailure, run_bench
+from tests.cocotb.configs import config_of
+from tests.hw.matmul.bench_top import EngineBench
+
+pytestmark = [pytest.mark.rtl, pytest.mark.verilator]
+
+TESTS = 14
+
+
+def _run(name, *, seed, idle="random", rounds=3, burst=4, fault=0):
+    config = config_of(name)
+    parameters = {"config": name, "rounds": rounds, "burst": burst, "idle": idle, "fault": fault}
+    run_bench(
+        lambda: EngineBench(config),
+        "tests.cocotb.tb_matmul",
+        expected_tests=TESTS,
+        parameters=parameters,
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("idle", ["none", "random", "bursts"])
+def test_matmul_tiny(idle):
+    _run("tiny", seed=1, idle=idle)
+
+
+def test_matmul_odd():
+    _run("odd", seed=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 4])
+def test_matmul_tiny_long(seed):
+    _run("tiny", seed=seed, rounds=12, burst=8)
+
+
+@pytest.mark.slow
+def test_matmul_sim():
+    _run("sim", seed=5, rounds=3, burst=4)
+
+
+FAULTS = {
+    1: "vm of row 0: result 0 is",
+    2: "vm of row 0: result 1 is|vm of row 0: result 0 is",
+    4: "token with 0 of|a token that nothing signalled",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_checker_can_fail(fault):
+    with pytest.raises(BenchFailure, match=FAULTS[fault]):
+        _run("tiny", seed=1, fault=fault)
