@@ -13,7 +13,7 @@ from dfvg_hw.common.memory import Ram
 from dfvg_hw.common.stream import Queue
 from dfvg_hw.config import DeviceConfig
 from dfvg_hw.interfaces import LOOP0_BITS, LOOP1_BITS, issue
-from dfvg_hw.isa import INSTRUCTION_BYTES, Op
+from dfvg_hw.isa import INSTRUCTION_BYTES, Dest, Op
 
 from .decode import opcode, view
 
@@ -133,6 +133,13 @@ class Fetch(wiring.Component):
             ):
                 with m.Case(*ops):
                     m.d.comb += [queues[name].i.valid.eq(1), done.eq(queues[name].i.ready)]
+            with m.Case(Op.SYNC):
+                to_vec = view(Op.SYNC, code).dest == Dest.VEC
+                m.d.comb += [
+                    queues["vec"].i.valid.eq(to_vec),
+                    queues["mm"].i.valid.eq(~to_vec),
+                    done.eq(Mux(to_vec, queues["vec"].i.ready, queues["mm"].i.ready)),
+                ]
             with m.Case(Op.LOOP, Op.LOOP_END):
                 self._build_loops(m, code, done)
             with m.Case(Op.SKIP_NO_HEAD):
