@@ -7,13 +7,14 @@ that isn't there, yields; if all engines are stuck the program is wrong and `Ima
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dfvg_host.compile.image import DraftImage
+from dfvg_host.compile.unroll import Issue, unroll
 from dfvg_host.device.compute import Children
 from dfvg_hw.errors import ImageError
 from dfvg_hw.isa import Dest, Instruction, LoadKind, Op
@@ -22,21 +23,11 @@ from dfvg_hw.tree import Row
 from .engines import MmEngine, VecEngine
 from .state import ALIGN, PassState
 
-__all__ = ["Interpreter", "Issue", "Record"]
+__all__ = ["Interpreter", "Record"]
 
 Bytes = NDArray[np.uint8]
 MAX_TOKENS = 3
 """Largest count that a hardware token counter must hold."""
-
-
-@dataclass(frozen=True)
-class Issue:
-    """An instruction with the loop indices that it was fetched with."""
-
-    pc: int
-    instruction: Instruction
-    i0: int
-    i1: int
 
 
 @dataclass(frozen=True)
@@ -45,32 +36,6 @@ class Record:
 
     issue: Issue
     results: dict[str, NDArray[np.int64]]
-
-
-def fetch(program: list[Instruction], head: bool) -> Iterator[Issue]:
-    """Unroll the loops; `head` says whether some row of the pass wants children."""
-    pc, index = 0, [0, 0]
-    start, left = [0, 0], [0, 0]
-    while True:
-        instruction = program[pc]
-        op = instruction.op
-        yield Issue(pc, instruction, *index)
-        pc += 1
-        if op is Op.PASS_END:
-            return
-        if op is Op.SKIP_NO_HEAD and not head:
-            pc += instruction.count
-        elif op is Op.LOOP:
-            level = instruction.level
-            start[level], left[level], index[level] = pc, instruction.count, 0
-        elif op is Op.LOOP_END:
-            level = instruction.level
-            left[level] -= 1
-            if left[level]:
-                index[level] += 1
-                pc = start[level]
-            else:
-                index[level] = 0
 
 
 @dataclass
@@ -165,7 +130,7 @@ class Interpreter:
             If the program deadlocks, leaves words or addresses outside the config's memories.
         """
         state = PassState(self.image, rows, tables, self.memory.copy())
-        issues = list(fetch(self.program, any(row.want_children for row in rows)))
+        issues = list(unroll(self.program, any(row.want_children for row in rows)))
         words, tokens = WordStream(), {Dest.MM: 0, Dest.VEC: 0}
         for issue in issues:
             if issue.instruction.op is Op.LOAD:
