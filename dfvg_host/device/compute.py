@@ -11,11 +11,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dfvg_host.compile.compiler import integer_model
+from dfvg_host.compile.compiler import integer_model, memory_map
 from dfvg_host.compile.image import DraftImage
+from dfvg_host.compile.program import build_program
+from dfvg_host.device.emulator import PassCost
 from dfvg_host.quantize.integer import IntegerMatrix, IntegerModel, Kind
 from dfvg_host.quantize.scales import pv_requant, score_requant
+from dfvg_host.timing.cycles import CycleModel
 from dfvg_hw.config import PAGE, DeviceConfig
+from dfvg_hw.isa import Instruction
 from dfvg_hw.numerics import attention as at
 from dfvg_hw.numerics import ops
 from dfvg_hw.numerics.ops import Quantized
@@ -59,20 +63,29 @@ class IntegerCompute:
         Gives page counts, children per row and the shift of PV.
     digest : str
         Digest of the image that the model came from.
+    program : list of Instruction, optional
+        What costs are computed from; by default the one that the compiler writes.
     """
 
-    def __init__(self, model: IntegerModel, config: DeviceConfig, digest: str = "") -> None:
+    def __init__(
+        self,
+        model: IntegerModel,
+        config: DeviceConfig,
+        digest: str = "",
+        program: list[Instruction] | None = None,
+    ) -> None:
         self.model = model
         self.digest = digest
         self.config = config
         self.kv = KvCache(model, config.pool_pages)
+        self.cycles = CycleModel(config, model.dims, program or _program(model, config))
         self._score = score_requant(model.dims.head_groups)
         self._pv = pv_requant(config.seq_pages)
 
     @classmethod
     def from_image(cls, image: DraftImage) -> IntegerCompute:
         """Compute with exactly the bytes of an image."""
-        return cls(integer_model(image), image.config, image.digest)
+        return cls(integer_model(image), image.config, image.digest, image.program)
 
     @property
     def vocabulary(self) -> int:
@@ -83,6 +96,10 @@ class IntegerCompute:
     def output_vocabulary(self) -> int:
         """Different tokens that can be proposed."""
         return self.model.dims.out_vocab
+
+    def cost(self, rows: Sequence[Row], tables: Mapping[int, Sequence[int]]) -> PassCost:
+        """Cost of a pass by the cycle model."""
+        return self.cycles.cost(rows, tables)
 
     # ---- passes -------------------------------------------------------------------------------
 
@@ -236,3 +253,8 @@ class _Placement:
                 maps[j, : len(rows[i].visible)] = np.array(rows[i].visible, np.uint64)
             bits = (maps[..., None] >> np.arange(PAGE, dtype=np.uint64)) & np.uint64(1)
             self.sequences.append((np.array(index), table, bits.astype(bool)))
+
+
+def _program(model: IntegerModel, config: DeviceConfig) -> list[Instruction]:
+    layout = memory_map(model.dims, config)
+    return build_program(layout, model.requant, model.eps_k, model.embedding_sbase)
