@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from dfvg_hw.errors import UsageError
+from dfvg_host.cli.values import check
+from dfvg_hw.errors import ModelError
 
 from .philox import uniform
 
@@ -46,13 +47,9 @@ class SamplingParams:
     sample: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise UsageError(f"temperature must be 0 or more, not {self.temperature}")
-        if self.top_k < 0:
-            raise UsageError(f"top_k must be 0 (off) or more, not {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        uniform(self.seed, self.sample, 0)  # checks their ranges
+        for name in ("temperature", "top_k", "top_p", "seed"):
+            check(name, getattr(self, name))
+        uniform(self.seed, self.sample, 0)  # checks the range of the sample number
 
     @property
     def greedy(self) -> bool:
@@ -92,8 +89,8 @@ class Sampler:
 
         Raises
         ------
-        ValueError
-            The logits hold NaN, or no finite value: the model is broken, not the draw.
+        ModelError
+            The logits hold NaN, or no finite value.
         """
         if self.params.greedy:
             return _argmax(logits)
@@ -114,7 +111,7 @@ class Sampler:
         scaled = logits.detach().to("cpu", torch.float64) / self.params.temperature
         peak = scaled.max().item()
         if not math.isfinite(peak):
-            raise ValueError("the target's logits hold NaN or no finite value")
+            raise ModelError("the target's logits hold NaN or no finite value")
         kept = torch.arange(len(scaled))
         if 0 < self.params.top_k < len(scaled):
             kept = _top_k(scaled, self.params.top_k)
@@ -129,7 +126,7 @@ def _argmax(logits: torch.Tensor) -> Draw:
     """Most likely token, the lowest id among equals (torch.argmax leaves that open)."""
     best = logits.max()
     if not bool(torch.isfinite(best)):
-        raise ValueError("the target's logits hold NaN or no finite value")
+        raise ModelError("the target's logits hold NaN or no finite value")
     token = int((logits == best).nonzero()[0])
     if len(logits) == 1:
         return Draw(token, math.inf)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dfvg_host.verify import Sampler, SamplingParams, uniform
-from dfvg_hw.errors import UsageError
+from dfvg_hw.errors import ModelError, UsageError
 
 
 def reference_support(logits, temperature, top_k, top_p):
@@ -104,22 +104,24 @@ def test_single_choice_has_no_edge():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_broken_logits_are_an_error(temperature):
     sampler = Sampler(SamplingParams(temperature))
-    with pytest.raises(ValueError, match="NaN or no finite"):
+    with pytest.raises(ModelError, match="NaN or no finite"):
         sampler.draw(torch.tensor([0.0, math.nan]), 0)
-    with pytest.raises(ValueError, match="NaN or no finite"):
+    with pytest.raises(ModelError, match="NaN or no finite"):
         sampler.draw(torch.full((4,), -math.inf), 0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"temperature": -0.1}, "temperature must be 0 or more, not -0.1"),
+        ({"temperature": -0.1}, "temperature is -0.1: expected a number, 0 or more"),
         ({"temperature": math.nan}, "temperature"),
         ({"temperature": math.inf}, "temperature"),
-        ({"top_k": -1}, "top_k must be 0"),
-        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, not 0.0"),
+        ({"top_k": -1}, "top_k is -1"),
+        ({"top_p": 0.0}, "top_p is 0.0: expected a number above 0"),
         ({"top_p": 1.01}, "top_p"),
         ({"seed": -1}, "seed"),
+        ({"seed": 1 << 64}, "seed"),
+        ({"sample": -1}, "sample"),
     ],
 )
 def test_parameter_ranges(arguments, text):

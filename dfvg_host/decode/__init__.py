@@ -1,0 +1,7 @@
+"""The decode loop: draft on a device, verify with the target, and everything around it."""
+
+from .loop import Interrupted, decode
+from .params import DecodeParams
+from .result import Result
+
+__all__ = ["DecodeParams", "Interrupted", "Result", "decode"]
