@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..config import DeviceConfig
 from .pages import PageTable, lowest_bit
@@ -68,12 +68,17 @@ class Planner:
                 break
             self._take_candidate(*best)
         return Plan(
-            tuple(self._rows),
+            tuple(self._padded(row) for row in self._rows),
             tuple(self._tables),
             self._free_pages,
             self._free_slots,
             self._next,
         )
+
+    def _padded(self, row: Row) -> Row:
+        """Return the row with a map for every page, also those that later rows added."""
+        missing = len(self._tables[row.seq].phys) - len(row.visible)
+        return replace(row, visible=row.visible + (0,) * missing)
 
     def _allocate(self, seq: int) -> tuple[int, int, int]:
         table = self._tables[seq]
