@@ -14,7 +14,14 @@ from pathlib import Path
 
 from dfvg_hw.errors import ModelError
 
-__all__ = ["build_once", "cache_dir", "progress", "require_disk", "sha256_file"]
+__all__ = [
+    "build_once",
+    "cache_dir",
+    "progress",
+    "quiet_transformers",
+    "require_disk",
+    "sha256_file",
+]
 
 
 def cache_dir() -> Path:
@@ -26,6 +33,20 @@ def cache_dir() -> Path:
 def progress(text: str) -> None:
     """Print one progress line to stderr (stdout belongs to decoded text)."""
     print(f"dfvg: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' progress bars off the terminal: they scroll away what matters."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def sha256_file(path: Path) -> str:

@@ -12,7 +12,14 @@ from pathlib import Path
 
 from dfvg_hw.errors import ModelError
 
-from .cache import build_once, cache_dir, progress, require_disk, sha256_file
+from .cache import (
+    build_once,
+    cache_dir,
+    progress,
+    quiet_transformers,
+    require_disk,
+    sha256_file,
+)
 
 __all__ = ["convert_gguf"]
 
@@ -44,8 +51,9 @@ def _write(path: Path, digest: str, work: Path) -> None:
 
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(**source)
-        model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(**source)
+            model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     except Exception as err:  # any reader error becomes one line: the file is the culprit
         reason = str(err).strip().splitlines() or [type(err).__name__]
         raise ModelError(

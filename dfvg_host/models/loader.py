@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dfvg_hw.errors import ModelError
 
-from .cache import sha256_file
+from .cache import quiet_transformers, sha256_file
 from .gguf import convert_gguf
 from .packaged import PACKAGED, fetch_packaged
 
@@ -117,7 +117,8 @@ def _read(source: str, name: str, dtype: torch.dtype) -> tuple[Any, Any]:
             "a decoder such as llama, qwen2 or opt is needed"
         )
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+        with quiet_transformers():
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
         tokenizer = AutoTokenizer.from_pretrained(source)
     except Exception as err:
         raise ModelError(f"cannot load model {name!r}: {_first_line(err)}") from err

@@ -92,9 +92,11 @@ def logits(model: Any) -> torch.Tensor:
         return model(torch.arange(3, 40)[None]).logits
 
 
-def test_folder_round_trip(tmp_path: Path) -> None:
+def test_folder_round_trip(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = save_tiny(tmp_path / "tiny")
+    capfd.readouterr()
     target = load_target(str(folder), device="cpu")
+    assert capfd.readouterr() == ("", "")
     assert torch.equal(logits(target.model), logits(tiny_llama()))
     assert not target.model.training
     assert not any(p.requires_grad for p in target.model.parameters())
