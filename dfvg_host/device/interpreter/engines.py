@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dfvg_hw.config import GROUP, PAGE
+from dfvg_hw.errors import ImageError
 from dfvg_hw.isa import Dest, Instruction, Op, OutOp, QuantMode
 from dfvg_hw.numerics import attention as at
 from dfvg_hw.numerics import ops
@@ -256,8 +257,11 @@ class VecEngine:
     def _softmax(self, v: Instruction) -> Results:
         s, results = self.state, {}
         for i in range(len(s.rows)):
+            if not s.scores[i].size:
+                raise ImageError("SOFTMAX runs before the scores it needs: a token is missing")
             scores = s.scores[i].transpose(1, 0, 2)
             logs = s.value_logs[i].transpose(1, 0, 2)
+            s.scores[i] = s.scores[i][:0]  # consumed: the next head must bring its own
             p = at.softmax(scores, logs, s.visible(i)[None])
             for page in range(scores.shape[1]):
                 first = v.act + page * v.gqa
