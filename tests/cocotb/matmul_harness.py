@@ -49,8 +49,8 @@ class MatmulHarness:
         self.tokens_due = deque()
         self.tokens = 0
         self.vec_tokens = 0
-        self.running = 0
-        self.first_word = self.last_result = None
+        self.results = 0
+        self.first_word = self.last_word = self.last_result = None
 
     async def start(self):
         await self.bench.start()
@@ -158,7 +158,7 @@ class MatmulHarness:
                 self._judge(events)
             # After the results: one in the same cycle as the token would be too late.
             if int(dut.token.value):
-                self._judge_token(events)
+                self._judge_token()
 
     def _judge(self, events):
         for row in range(self.config.rows):
@@ -186,8 +186,9 @@ class MatmulHarness:
         wanted = queue.popleft()
         assert item == wanted, f"{port} of row {row}: result {number} is {item}, not {wanted}"
         self.seen[port][row] += 1
+        self.results += 1
 
-    def _judge_token(self, events):
+    def _judge_token(self):
         assert self.tokens_due, "a token that nothing signalled"
         due = self.tokens_due.popleft()
         self.tokens += 1

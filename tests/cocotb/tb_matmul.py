@@ -58,10 +58,10 @@ async def bursts_of_anything(dut, head_groups):
         for _ in range(BURST):
             harness.play(model.random_step((0, int(model.rng.random() < 0.3))))
         harness.play(model.random_step((0, 1)))
-        for _ in range(40):
+        before = harness.results
+        for _ in range(60):
             await RisingEdge(dut.clk)
-            assert int(dut.vec_take.value) == 0
-        assert not any(map(any, harness.seen.values())) or harness.tokens, "ran without a token"
+        assert harness.results == before, "ran without a token"
         harness.give_token()
     await harness.finish()
 
@@ -74,7 +74,8 @@ async def waits_for_every_token(dut):
     for step in steps:
         harness.play(step)
     for given in range(1, 5):
-        for _ in range(harness.words.pending + 200):
+        # Long enough for all words of the steps so far, whatever the gaps between words.
+        for _ in range(4 * harness.words.pending + 400):
             await RisingEdge(dut.clk)
         assert harness.tokens == given - 1
         harness.give_token()
