@@ -1,4 +1,4 @@
-"""Models to images: quantise, lay out, write the program, gather the segments; and back."""
+"""Models to images: rotate, quantise, lay out, write the program, gather segments; and back."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dfvg_host.quantize.integer import (
     Requant,
 )
 from dfvg_host.quantize.llama import FloatModel, quantize_model
+from dfvg_host.quantize.rotate import rotate
 from dfvg_hw.config import PAGE, DeviceConfig
 from dfvg_hw.isa import INSTRUCTION_BYTES, Instruction, Op, OutOp, assemble
 
@@ -75,7 +76,7 @@ def compile_model(
     """
     check_fits(model.dims, config)
     memory_map(model.dims, config).check()
-    integers = quantize_model(model, config.seq_pages * PAGE, progress)
+    integers = quantize_model(rotate(model), config.seq_pages * PAGE, progress)
     limit = min(config.max_ctx, context or config.max_ctx)
     return image_from_integers(integers, config, limit, source or {})
 

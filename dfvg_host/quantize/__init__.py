@@ -2,6 +2,7 @@
 
 from .integer import IntegerLayer, IntegerMatrix, IntegerModel, Kind, ModelDims, Requant
 from .llama import FloatLayer, FloatModel, quantize_model
+from .rotate import rotate
 
 __all__ = [
     "FloatLayer",
@@ -13,4 +14,5 @@ __all__ = [
     "ModelDims",
     "Requant",
     "quantize_model",
+    "rotate",
 ]

@@ -142,6 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from dfvg_host.models import DEFAULT_TARGET, load_target
 
     from .llama import quantize_model
+    from .rotate import rotate
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", default=DEFAULT_TARGET)
@@ -154,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     target = load_target(args.model)
     texts = greedy_texts(target, prompts, args.new_tokens)
     config = get_config("sim")
-    integer = quantize_model(float_model(target.model), config.seq_pages * PAGE)
+    integer = quantize_model(rotate(float_model(target.model)), config.seq_pages * PAGE)
     result = measure(target.model, integer, texts, config)
     print(json.dumps({"model": args.model, **vars(result), "top1_error": result.top1_error}))
     return 0

@@ -9,7 +9,7 @@ import pytest
 from dfvg_host.compile import compile_model, integer_model, read_image, write_image
 from dfvg_host.compile.image import MAGIC
 from dfvg_host.compile.source import float_model
-from dfvg_host.quantize import quantize_model
+from dfvg_host.quantize import quantize_model, rotate
 from dfvg_hw.config import PAGE, get_config
 from dfvg_hw.errors import ImageError
 from tests.host.small_drafts import SHAPES, llama, tiny, truncated
@@ -49,7 +49,7 @@ def test_image_bytes_hold_the_whole_integer_model(shape, bus_bytes):
     config = tiny().replace(bus_bytes=bus_bytes)
     model = float_model(llama(**SHAPES[shape]))
     image = compile_model(model, config)
-    _same(integer_model(image), quantize_model(model, config.seq_pages * PAGE))
+    _same(integer_model(image), quantize_model(rotate(model), config.seq_pages * PAGE))
 
 
 def test_file_round_trip(image, path):
