@@ -1,7 +1,8 @@
 """The decode loop: draft on a device, verify with the target, and everything around it."""
 
+from .engine import Engine, generate
 from .loop import Interrupted, decode
 from .params import DecodeParams
 from .result import Result
 
-__all__ = ["DecodeParams", "Interrupted", "Result", "decode"]
+__all__ = ["DecodeParams", "Engine", "Interrupted", "Result", "decode", "generate"]

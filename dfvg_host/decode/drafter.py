@@ -51,10 +51,11 @@ class Drafter:
     Parameters
     ----------
     device: the device; it stays the caller's, who closes it.
-    prompt: token ids of the context, at most the device's max_ctx.
+    prompt: token ids of the context, fewer than ``context``.
     vocab_size: ids that the target knows; a candidate outside is a fault.
     stops: ids below which nothing is drafted.
     limits: how far to draft from the start.
+    context: most tokens that the draft can follow; drafting ends there.
     warn: called once, with one line, if the device is given up.
 
     Attributes
@@ -72,6 +73,7 @@ class Drafter:
         vocab_size: int,
         stops: Sequence[int],
         limits: DraftLimits,
+        context: int,
         warn: Callable[[str], None],
     ) -> None:
         self.alive = True
@@ -81,6 +83,7 @@ class Drafter:
         self._device = device
         self._mirror = TreeMirror(len(prompt), vocab_size, stops)
         self._limits = limits
+        self._context = context
         self._warn = warn
         self._epoch = next(_contexts) % (1 << 16) << 16
         self._opened = False
@@ -113,6 +116,9 @@ class Drafter:
         HitClass
             What the tree held for the new root; None if the device is out of use.
         """
+        if self._length + len(tokens) >= self._context:
+            self.close()  # no fault: the text has outgrown the draft
+            return None
         return self._guarded(lambda: self._verdict(tuple(tokens), limits), None)
 
     def tree(self, most: int, max_depth: int) -> Tree:

@@ -60,6 +60,7 @@ def decode(
     *,
     profile: VerifierProfile | None = None,
     draft: str | None = None,
+    draft_context: int | None = None,
     on_text: Callable[[str], None] | None = None,
     warn: Callable[[str], None] = print_warning,
 ) -> Result:
@@ -74,6 +75,8 @@ def decode(
     params: the request.
     profile: latencies of the verifier for virtual time.
     draft: name of the draft, for the statistics.
+    draft_context: most tokens that the draft can follow; None takes the device's limit. Behind it
+        decoding goes on target-only.
     on_text: called with each piece of text as soon as it's certain.
     warn: called with one line if the device is given up or can't be used.
 
@@ -90,7 +93,9 @@ def decode(
     Interrupted
         Ctrl-C; with the result so far.
     """
-    run = _Run(target, device, prompt, params or DecodeParams(), profile, on_text, warn)
+    run = _Run(
+        target, device, prompt, params or DecodeParams(), profile, draft_context, on_text, warn
+    )
     try:
         run.execute()
     except KeyboardInterrupt:
@@ -111,6 +116,7 @@ class _Run:
         prompt: Sequence[int],
         params: DecodeParams,
         profile: VerifierProfile | None,
+        draft_context: int | None,
         on_text: Callable[[str], None] | None,
         warn: Callable[[str], None],
     ) -> None:
@@ -140,7 +146,9 @@ class _Run:
             cap=params.passes_per_round,
             link_cycles=self.clock.cycles(config.link.latency_ns * 1e-9) if config else 0,
         )
-        if self._can_draft(warn):
+        limit = config.max_ctx if config else 0
+        limit = limit if draft_context is None else min(limit, draft_context)
+        if self._can_draft(limit, warn):
             assert device is not None
             self.drafter = Drafter(
                 device,
@@ -148,15 +156,15 @@ class _Run:
                 self.verifier.vocab_size,
                 stops,
                 self.pacer.limits(self.output.remaining),
+                limit,
                 warn,
             )
             self.pacer.attach(self.drafter)
 
-    def _can_draft(self, warn: Callable[[str], None]) -> bool:
+    def _can_draft(self, limit: int, warn: Callable[[str], None]) -> bool:
         """Whether opening the device is of use."""
         if self.device is None or self.params.tree_budget == 0 or self.output.remaining <= 1:
             return False
-        limit = self.device.info.config.max_ctx
         if len(self.prompt) >= limit:
             warn(
                 f"prompt of {len(self.prompt)} tokens does not fit the draft's context of {limit}: "

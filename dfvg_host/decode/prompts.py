@@ -1,0 +1,98 @@
+"""Prompts: from options and files to texts, and from texts to token ids."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dfvg_hw.errors import UsageError
+
+__all__ = ["Request", "encode", "read_jsonl", "read_text"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt.
+
+    Attributes
+    ----------
+    id: what its result is called: the line's own ``id``, else its number from 1.
+    prompt: the text.
+    where: file and line, for error lines; "" for a prompt from the command line.
+    """
+
+    id: Any
+    prompt: str
+    where: str = ""
+
+
+def read_text(path: Path) -> str:
+    """Return a file that is one prompt; one line end at its end is not part of it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"prompt file {path} is not readable UTF-8 text: {error}") from None
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def read_jsonl(path: Path) -> list[Request]:
+    """Return the prompts of a file with one object a line, each with a text ``prompt``.
+
+    Other keys than ``prompt`` and ``id`` are ignored; so are empty lines.
+
+    Raises
+    ------
+    UsageError
+        Naming file and line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"prompt file {path} is not readable UTF-8 text: {error}") from None
+    requests = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{path} line {number}"
+        try:
+            item = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{where} is not JSON: {error}") from None
+        if not isinstance(item, dict) or not isinstance(item.get("prompt"), str):
+            raise UsageError(f'{where} must be an object with a text "prompt": {{"prompt": "..."}}')
+        requests.append(Request(item.get("id", number), item["prompt"], where))
+    if not requests:
+        raise UsageError(f"prompt file {path} holds no prompts")
+    return requests
+
+
+def encode(tokenizer: Any, prompt: str, chat: bool, name: str) -> list[int]:
+    """Return the token ids of a prompt.
+
+    Parameters
+    ----------
+    tokenizer: the target's.
+    prompt: the text.
+    chat: put it into the chat template as the user's message.
+    name: the target, for error lines.
+
+    Raises
+    ------
+    UsageError
+        No chat template, or an empty prompt and no BOS token to begin with.
+    """
+    if chat:
+        if not getattr(tokenizer, "chat_template", None):
+            raise UsageError(f"--chat: the tokenizer of {name} has no chat template")
+        message = [{"role": "user", "content": prompt}]
+        text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(text, add_special_tokens=False).input_ids
+    else:
+        ids = tokenizer(prompt).input_ids
+    if ids:
+        return list(ids)
+    if tokenizer.bos_token_id is None:
+        raise UsageError(f"prompt is empty and the tokenizer of {name} has no BOS token")
+    return [tokenizer.bos_token_id]

@@ -1,0 +1,287 @@
+"""`dfvg decode` and `dfvg_host.generate` from end to end, on small models read from disk."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import dfvg_host
+from dfvg_host.cli import main
+from dfvg_host.decode import Engine, Result
+from dfvg_hw.errors import ConfigError, ModelError, UsageError
+from tests.host import tiny_models
+
+KEYS = """tokens text finish_reason identical divergence degraded verify_steps acceptance_length
+acceptance_per_depth candidates nodes_run nodes_verified passes hits device_cycles
+device_cycles_ideal eta eta_bytes idle virtual_seconds virtual_tokens_per_second rtl baseline
+wall_seconds device config config_hash verifier_profile dtype target draft seed versions""".split()
+
+CHAT = (
+    "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+)
+
+
+def save(folder, model, bos=False, chat=None, vocabulary=None):
+    tokenizer = tiny_models.tokenizer(bos)
+    if vocabulary:
+        tokenizer.add_tokens([f"<extra{i}>" for i in range(vocabulary - len(tokenizer))])
+    tokenizer.chat_template = chat
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Return folders: a target, a draft close to it, and a draft of noise."""
+    root = tmp_path_factory.mktemp("models")
+    target = tiny_models.model("llama", seed=1, spread=0.25, vocab_size=259)
+    draft = tiny_models.model("llama", seed=1, spread=0.25, vocab_size=259)
+    generator = torch.Generator().manual_seed(3)
+    for value in draft.parameters():
+        value.add_(0.01 * torch.randn(value.shape, generator=generator))
+    noise = tiny_models.model("llama", seed=99, spread=0.25, vocab_size=259)
+    return {
+        "target": save(root / "target", target, chat=CHAT),
+        "draft": save(root / "draft", draft),
+        "noise": save(root / "noise", noise),
+    }
+
+
+def decode(models, *options, draft="draft", target="target", prompt="Hello"):
+    words = ["decode", "--target", models[target], "--draft", models.get(draft, draft)]
+    words += ["--config", "tiny", "--max-new-tokens", "30"]
+    words += ["--prompt", prompt] if prompt is not None else []
+    return main([*words, *map(str, options)])
+
+
+def stats(path):
+    return json.loads(path.read_text())
+
+
+def test_the_stats_file_has_exactly_the_documented_keys(models, tmp_path, capsys):
+    path = tmp_path / "s.json"
+    assert decode(models, "--check", "--stats", path) == 0
+    found = stats(path)
+    assert list(found) == KEYS
+    assert found["identical"] is True
+    assert found["divergence"] is None
+    assert found["rtl"] is None
+    assert found["passes"].keys() == {"prefill", "catchup", "growth", "aborted"}
+    assert found["hits"].keys() == {"expanded", "leaf", "miss"}
+    assert found["baseline"].keys() == {"plain", "same_device_draft"}
+    assert found["versions"].keys() == {"dfvg", "python", "torch", "transformers"}
+    assert found["acceptance_length"] == len(found["tokens"]) / found["verify_steps"] > 1
+    assert found["eta"] == found["device_cycles_ideal"] / found["device_cycles"] <= 1
+    assert (found["device"], found["config"], found["seed"]) == ("emulator", "tiny", 0)
+    out, err = capsys.readouterr()
+    assert out == found["text"] + "\n"
+    assert "identical to target-only: yes" in err
+    assert f"acceptance length {found['acceptance_length']:.2f}" in err
+    assert "only virtual speed means anything" in err
+    assert {item.name for item in dataclasses.fields(Result)} == {*KEYS, "tie"}
+
+
+def test_the_documentation_lists_the_same_keys():
+    from pathlib import Path
+
+    text = (Path(__file__).parents[3] / "docs" / "stats.md").read_text()
+    rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert rows == KEYS
+
+
+@pytest.mark.parametrize("sampling", [(), ("--temperature", "0.8", "--top-p", "0.9", "--seed", 5)])
+def test_every_draft_gives_the_same_text(models, tmp_path, capsys, sampling):
+    texts, lengths = set(), {}
+    for draft in ("none", "draft", "noise"):
+        path = tmp_path / f"{draft}.json"
+        assert decode(models, *sampling, "--quiet", "--stats", path, draft=draft) == 0
+        found = stats(path)
+        texts.add(tuple(found["tokens"]))
+        lengths[draft] = found["acceptance_length"]
+        out, err = capsys.readouterr()
+        assert (out.rstrip("\n"), err) == (found["text"].rstrip("\n"), "")
+    assert len(texts) == 1
+    assert lengths["none"] == 1 <= lengths["noise"] < 1.2 < lengths["draft"]
+
+
+def test_generate_is_the_same_in_python(models, tmp_path):
+    path = tmp_path / "s.json"
+    decode(models, "--quiet", "--stats", path)
+    pieces = []
+    result = dfvg_host.generate(
+        "Hello",
+        target=models["target"],
+        draft=models["draft"],
+        config="tiny",
+        max_new_tokens=30,
+        on_text=pieces.append,
+    )
+    mine, theirs = result.to_dict(), stats(path)
+    mine.pop("wall_seconds"), theirs.pop("wall_seconds")
+    assert json.loads(json.dumps(mine)) == theirs
+    assert "".join(pieces) == result.text
+
+
+def test_image_and_model_draft_alike(models, tmp_path):
+    image = tmp_path / "d.dfvg"
+    assert main(["compile", models["draft"], "-o", str(image), "--config", "tiny", "--quiet"]) == 0
+    found = {}
+    for name in (models["draft"], str(image)):
+        path = tmp_path / "s.json"
+        assert decode(models, "--quiet", "--stats", path, draft=name) == 0
+        found[name] = stats(path)
+        assert found[name].pop("draft") == name
+        del found[name]["wall_seconds"]
+    assert found[models["draft"]] == found[str(image)]
+
+
+def test_jsonl_gives_one_line_per_prompt(models, tmp_path, capsys):
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text('{"prompt": "one", "id": "a"}\n\n{"prompt": "two", "kind": "x"}\n')
+    path = tmp_path / "s.json"
+    assert decode(models, "--jsonl", prompts, "--check", "--stats", path, prompt=None) == 0
+    out, err = capsys.readouterr()
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["id"] for line in lines] == ["a", 3]
+    assert [list(line) for line in lines] == [["id", *KEYS]] * 2
+    assert [{k: v for k, v in line.items() if k != "id"} for line in lines] == stats(path)
+    assert "2 prompts, 60 tokens" in err
+    assert "identical to target-only: 2 of 2" in err
+
+
+def test_prompt_file_and_chat_template(models, tmp_path, capsys):
+    file = tmp_path / "p.txt"
+    file.write_text("[Hello]>\n")
+    assert decode(models, "--prompt-file", file, "--quiet", prompt=None) == 0
+    plain = capsys.readouterr().out
+    assert decode(models, "--chat", "--quiet") == 0
+    assert capsys.readouterr().out == plain
+
+
+def test_no_tokens_prints_nothing(models, capsys):
+    assert decode(models, "--max-new-tokens", 0) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_interrupt_keeps_partial_statistics(models, tmp_path, capsys, monkeypatch):
+    from dfvg_host.decode import loop
+
+    original, calls = loop.walk, []
+
+    def walk(*arguments):
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(loop, "walk", walk)
+    path = tmp_path / "s.json"
+    assert decode(models, "--stats", path) == 130
+    found = stats(path)
+    assert found["finish_reason"] is None
+    assert len(found["tokens"]) >= 4
+    out, err = capsys.readouterr()
+    assert out.rstrip("\n") == found["text"].rstrip("\n")
+    assert "ended by interruption" in err
+
+
+@pytest.mark.parametrize("tie", [False, True])
+def test_check_fails_the_command_if_text_differs(models, capsys, monkeypatch, tie):
+    from dfvg_host.decode.check import Divergence, Reference
+
+    def observe(self, draw, row):
+        self.divergence = Divergence(3, 0.5, 0.25, tie)
+
+    monkeypatch.setattr(Reference, "observe", observe)
+    assert decode(models, "--check") == (0 if tie else 1)
+    err = capsys.readouterr().err
+    assert "identical to target-only: no, from token 3 on (margin 0.5" in err
+    assert ("rounding explains it" in err) == tie
+
+
+# Bad input --------------------------------------------------------------------------------------
+
+
+def refused(capsys, code, *texts):
+    out, err = capsys.readouterr()
+    assert code == 2
+    assert out == ""
+    lines = [line for line in err.splitlines() if line.startswith("dfvg: error")]
+    assert len(lines) == 1
+    assert "Traceback" not in err
+    for text in texts:
+        assert text in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        (("--verifier-profile", "gpu-1t"), ("'gpu-1t'", "gpu-24g")),
+        (("--config", "huge"), ("'huge'", "sim", "tiny")),
+        (("--device", "fpga"), ("fpga", "emulator")),
+        (("--temperature", "-1"), ("-1",)),
+        (("--top-p", "0"), ("0",)),
+        (("--tree-budget", "-1"), ("-1",)),
+        (("--max-new-tokens", "-1"), ("-1",)),
+        (("--draft", "/nowhere/x.dfvg"), ("/nowhere/x.dfvg",)),
+        (("--target", "/nowhere"), ("/nowhere",)),
+        (("--prompt", "x" * 600), ("600 tokens", "512")),
+        (("--prompt", ""), ("prompt is empty", "no BOS")),
+    ],
+)
+def test_bad_options(models, capsys, options, texts):
+    refused(capsys, decode(models, *options), *texts)
+
+
+def test_bad_pairs(models, tmp_path, capsys):
+    small = save(tmp_path / "small", tiny_models.model("llama", vocab_size=128))
+    refused(capsys, decode(models, draft=small), "128", "259", "share a tokenizer")
+    large = tiny_models.model("llama", vocab_size=400)
+    large = save(tmp_path / "large", large, vocabulary=400)
+    refused(capsys, decode(models, draft=large), "400", "259", "share a tokenizer")
+    qwen = save(tmp_path / "qwen", tiny_models.model("qwen2", vocab_size=259))
+    refused(capsys, decode(models, draft=qwen), "qwen2", "llama")
+    refused(capsys, decode(models, "--chat", target="draft"), "no chat template")
+    refused(capsys, main(["decode", "--target", models["target"], "--prompt", "x"]), "no draft is")
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        ("", ("holds no prompts",)),
+        ("{", ("line 1 is not JSON",)),
+        ('{"prompt": "x"}\n{"text": "y"}', ("line 2 must be an object",)),
+        ('{"prompt": "' + "x" * 600 + '"}', ("line 1: prompt of 600 tokens",)),
+    ],
+)
+def test_bad_prompt_files(models, tmp_path, capsys, content, texts):
+    path = tmp_path / "p.jsonl"
+    path.write_text(content)
+    refused(capsys, decode(models, "--jsonl", path, prompt=None), *texts)
+
+
+def test_empty_prompt_begins_with_bos(models, tmp_path, capsys):
+    target = save(tmp_path / "bos", tiny_models.model("llama", vocab_size=259), bos=True)
+    assert decode({"target": target, "draft": "none"}, "--quiet", prompt="") == 0
+    assert capsys.readouterr().out
+
+
+def test_prompt_beyond_the_drafts_context_goes_on_alone(models, tmp_path, capsys):
+    path = tmp_path / "s.json"
+    assert decode(models, "--check", "--stats", path, prompt="y" * 300) == 0
+    found = stats(path)
+    assert (found["acceptance_length"], found["degraded"], found["identical"]) == (1, 0, True)
+    assert "does not fit the draft's context of 256" in capsys.readouterr().err
+
+
+def test_cheap_checks_come_before_models():
+    with pytest.raises(UsageError, match="gpu-1t"):
+        Engine("/nowhere", verifier_profile="gpu-1t")
+    with pytest.raises(ConfigError, match="huge"):
+        Engine("/nowhere", config="huge")
+    with pytest.raises(UsageError, match="device"):
+        Engine("/nowhere", device="abacus")
+    with pytest.raises(ModelError, match="/nowhere"):
+        Engine("/nowhere")
