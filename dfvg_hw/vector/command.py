@@ -52,7 +52,7 @@ def decode(m: Module, config: DeviceConfig, issue: data.View) -> data.View:
         result.vm_word.eq(vm >> (config.lanes.bit_length() - 1)),
     ]
     with m.Switch(opcode(issue.code)):
-        for op in (Op.EMBED, Op.ROPE_TABLE, Op.QUANT, Op.SOFTMAX):
+        for op in (Op.EMBED, Op.ROPE_TABLE, Op.QUANT, Op.SOFTMAX, Op.SYNC):
             fields = view(op, issue.code)
             with m.Case(int(op)):
                 for entry in LAYOUTS[op]:

@@ -107,6 +107,8 @@ class Sequencer(wiring.Component):
                         with m.Case(int(op)):
                             m.d.comb += start.eq(1)
                             m.next = "RUN"
+                    with m.Case(int(Op.SYNC)):
+                        m.next = "FINISH"
                     with m.Default():
                         # Not one of ours: the fetcher never sends it; drop it, don't hang.
                         m.next = "IDLE"
