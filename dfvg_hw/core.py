@@ -199,6 +199,7 @@ class ComputeCore(wiring.Component):
     def _build_words(self, m: Module) -> None:
         """Words from memory to their consumers, KV back to memory."""
         memory, merge = self._memory, self._merge
+        wiring.connect(m, memory.axi, wiring.flipped(self.axi))
         wiring.connect(m, memory.mm, merge.i)
         wiring.connect(m, memory.program, self._loader.words)
         wiring.connect(m, merge.write, memory.write)
@@ -286,7 +287,7 @@ class ComputeCore(wiring.Component):
         ]
 
     def _build_counters(self, m: Module) -> None:
-        m.submodules.counters = counters = Counters()
+        m.submodules.counting = counters = Counters()
         control, memory, words = self._control, self._memory, self._merge.o
         m.d.comb += [
             counters.event.cycles.eq(1),
