@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
@@ -77,7 +78,7 @@ class SoftmaxControl(wiring.Component):
                 "act": In(ACT_GROUP_BITS),
                 "pages": In(PAGE_BITS),
                 "issue": Out(beat),
-                "stages": Out(data.ArrayLayout(beat, SOFTMAX_STAGES)),
+                "stages": Out(beat).array(SOFTMAX_STAGES),
                 "head": Out(bits_for_range(HEADS_MAX)),
                 "head_en": Out(1),
                 "capture": Out(1),
@@ -204,7 +205,7 @@ class SoftmaxLanes(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "stages": In(data.ArrayLayout(softmax_beat(config), SOFTMAX_STAGES)),
+                "stages": In(softmax_beat(config)).array(SOFTMAX_STAGES),
                 "valid": In(1),
                 "pages": In(PAGE_BITS),
                 "capture": In(1),
@@ -222,12 +223,10 @@ class SoftmaxLanes(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Return the hardware."""
         m = Module()
-        on = []
-        for index in range(SOFTMAX_STAGES):
-            flag = Signal(name=f"on_{index}")
-            stage = self.stages[index]
-            m.d.comb += flag.eq(stage.valid & self.valid & (stage.page < self.pages))
-            on.append(flag)
+        on = [Signal(name=f"on_{index}") for index in range(SOFTMAX_STAGES)]
+        begin = self.stages[0]
+        m.d.comb += on[0].eq(begin.valid & self.valid & (begin.page < self.pages))
+        m.d.sync += [later.eq(sooner) for sooner, later in pairwise(on)]
         self._on = on
         m.d.comb += self.q_en.eq(on[4])
         self._maxima = Signal(head_maxima(), reset_less=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Array, Module, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..common.arith import bits_for_range, clamp, rshr
@@ -57,10 +57,10 @@ class ChildEmitter(wiring.Component):
                 "first": In(rows),
                 "last": In(rows),
                 "want": In(rows),
-                "levels": In(data.ArrayLayout(signed(LEVEL_BITS), rows)),
-                "totals": In(data.ArrayLayout(SUM_BITS, rows)),
+                "levels": In(signed(LEVEL_BITS)).array(rows),
+                "totals": In(SUM_BITS).array(rows),
                 "rank": Out(bits_for_range(config.topk)),
-                "entries": In(data.ArrayLayout(ranked(), rows)),
+                "entries": In(ranked()).array(rows),
                 "o": Out(child_result(config)),
                 "busy": Out(1),
             }
@@ -100,10 +100,10 @@ class ChildEmitter(wiring.Component):
         norm = Signal(SUM_BITS, reset_less=True)
         whole = Signal(signed(LEVEL_BITS + 1), reset_less=True)
         with m.If(step[0]):
-            m.d.sync += [
-                total.eq(self.totals[self._row]),
-                level.eq(self.levels[self._row]),
-            ]
+            with m.Switch(self._row):
+                for index, sums in enumerate(zip(self.totals, self.levels, strict=True)):
+                    with m.Case(index):
+                        m.d.sync += [total.eq(sums[0]), level.eq(sums[1])]
         shifted, count = normalise(m, total, "leading")
         units = fm.PROB_DENOMINATOR_LOG2 + fm.LSE_GUARD
         with m.If(step[1]):
@@ -159,7 +159,10 @@ class ChildEmitter(wiring.Component):
         # Rows above `row`, as a mask for each.
         later = Array((-2 << index) & ((1 << rows) - 1) for index in range(rows))
         entry = Signal(ranked())
-        m.d.comb += entry.eq(self.entries[self._row])
+        with m.Switch(self._row):
+            for index, candidate in enumerate(self.entries):
+                with m.Case(index):
+                    m.d.comb += entry.eq(candidate)
         y8 = rshr(m, entry.y, fm.ACT_FRAC - fm.EXP_FRAC, "y8")
         edge = Signal(signed(31))
         m.d.comb += edge.eq(y8 - self._lse)

@@ -60,7 +60,7 @@ class TopK(wiring.Component):
         m = Module()
         valid = Signal()
         new = Signal(logit(), reset_less=True)
-        best = Signal(data.ArrayLayout(ranked(), self._topk), reset_less=True)
+        best = [Signal(ranked(), name=f"best_{i}", reset_less=True) for i in range(self._topk)]
         m.d.sync += valid.eq(self.valid)
         with m.If(self.valid):
             m.d.sync += new.eq(self.logit)
@@ -80,5 +80,8 @@ class TopK(wiring.Component):
                         m.d.sync += best[index].eq(best[index - 1])
                     with m.Else():
                         m.d.sync += [best[index].y.eq(new.y), best[index].channel.eq(new.channel)]
-        m.d.comb += self.entry.eq(best[self.rank])
+        with m.Switch(self.rank):
+            for index, candidate in enumerate(best):
+                with m.Case(index):
+                    m.d.comb += self.entry.eq(candidate)
         return m

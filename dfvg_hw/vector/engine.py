@@ -256,10 +256,8 @@ class VectorEngine(wiring.Component):
             "kv": self._quant.kv & (cmd.op == int(Op.QUANT)),
             "head": Mux(is_softmax, softmax.head, self._quant.head),
             "issue": self._passes.issue,
-            "stages": self._passes.stages,
             "gain": gains.r_data,
             "soft_issue": softmax.issue,
-            "soft_stages": softmax.stages,
             "soft_head": softmax.head,
             "soft_head_en": softmax.head_en,
             "soft_capture": softmax.capture,
@@ -274,6 +272,8 @@ class VectorEngine(wiring.Component):
         for name in ("vm_en", "vm_addr", "vm_data", "embed_set", "embed_mult", "embed_shift"):
             told[name] = getattr(loader, name)
         m.d.comb += [getattr(control, name).eq(value) for name, value in told.items()]
+        for ours, theirs in ((control.stages, self._passes), (control.soft_stages, softmax)):
+            m.d.comb += [a.eq(b) for a, b in zip(ours, theirs.stages, strict=True)]
         for name in ("en", "pair", "cos", "sin"):
             m.d.comb += getattr(control.rope, name).eq(getattr(loader.rope, name))
         collisions = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..common.arith import clamp, rshr, sat32, tree_sum
@@ -84,7 +84,7 @@ class RowLanes(wiring.Component):
         lanes = config.lanes
         super().__init__(
             {
-                "stages": In(data.ArrayLayout(beat(config), STAGES)),
+                "stages": In(beat(config)).array(STAGES),
                 "issue": In(beat(config)),
                 "valid": In(1),
                 "v": In(32 * lanes),

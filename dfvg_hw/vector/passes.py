@@ -103,7 +103,7 @@ class PassIssuer(wiring.Component):
                 "gain_words": In(words + 1),
                 "gain_addr": Out(words),
                 "issue": Out(beat(config)),
-                "stages": Out(data.ArrayLayout(beat(config), STAGES)),
+                "stages": Out(beat(config)).array(STAGES),
                 "done": Out(1),
             }
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Module, Mux, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..attention.score_store import ScoreStore
@@ -49,10 +49,10 @@ def row_control(config: DeviceConfig) -> wiring.Signature:
             "kv": Out(1),
             "head": Out(8),
             "issue": Out(beat(config)),
-            "stages": Out(data.ArrayLayout(beat(config), STAGES)),
+            "stages": Out(beat(config)).array(STAGES),
             "gain": Out(16 * config.lanes),
             "soft_issue": Out(softmax_beat(config)),
-            "soft_stages": Out(data.ArrayLayout(softmax_beat(config), SOFTMAX_STAGES)),
+            "soft_stages": Out(softmax_beat(config)).array(SOFTMAX_STAGES),
             "soft_head": Out(5),
             "soft_head_en": Out(1),
             "soft_capture": Out(1),
@@ -162,7 +162,6 @@ class VectorRow(wiring.Component):
             memory.w_en.eq(write_back | (control.vm_en & loaded)),
             memory.w_addr.eq(Mux(write_back, back.addr, control.vm_addr)),
             memory.w_data.eq(Mux(write_back, lanes.z, control.vm_data)),
-            lanes.stages.eq(control.stages),
             lanes.issue.eq(control.issue),
             lanes.valid.eq(self.valid),
             lanes.v.eq(memory.r_data),
@@ -177,6 +176,8 @@ class VectorRow(wiring.Component):
             lanes.result_en.eq(mine),
             lanes.result.eq(control.result),
         ]
+        for ours, theirs in zip(lanes.stages, control.stages, strict=True):
+            m.d.comb += ours.eq(theirs)
         return lanes
 
     def _build_softmax(self, m: Module) -> SoftmaxLanes:
@@ -198,7 +199,6 @@ class VectorRow(wiring.Component):
             store.page_addr.eq(read.block),
             store.head_en.eq(control.soft_head_en & self.valid),
             store.head_addr.eq(control.soft_head),
-            softmax.stages.eq(control.soft_stages),
             softmax.valid.eq(self.valid),
             softmax.pages.eq(self.pages),
             softmax.capture.eq(control.soft_capture),
@@ -206,6 +206,8 @@ class VectorRow(wiring.Component):
             softmax.scores.eq(store.r_data),
             softmax.page_max.eq(store.page_data),
         ]
+        for ours, theirs in zip(softmax.stages, control.soft_stages, strict=True):
+            m.d.comb += ours.eq(theirs)
         return softmax
 
     def _build_head(self, m: Module) -> None:

@@ -172,7 +172,7 @@ class ScalarUnit(wiring.Component):
                 "op": In(ScalarOp),
                 "kv": In(1),
                 "eps": In(40),
-                "operands": In(data.ArrayLayout(scalar_operand(), config.rows)),
+                "operands": In(scalar_operand()).array(config.rows),
                 "result": Out(scalar_result(config)),
                 "done": Out(1),
             }
@@ -215,7 +215,11 @@ class ScalarUnit(wiring.Component):
         with m.If(self.start):
             m.d.sync += [active.eq(1), row.eq(0)]
         with m.If(active):
-            m.d.sync += [operand.eq(self.operands[row]), self._row[0].eq(row), row.eq(row + 1)]
+            m.d.sync += [self._row[0].eq(row), row.eq(row + 1)]
+            with m.Switch(row):
+                for index, candidate in enumerate(self.operands):
+                    with m.Case(index):
+                        m.d.sync += operand.eq(candidate)
             with m.If(row == rows - 1):
                 m.d.sync += active.eq(0)
         return operand
