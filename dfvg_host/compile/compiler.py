@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -74,11 +75,33 @@ def compile_model(
     ModelError
         If a value is outside the device's formats.
     """
+    model = _whole_blocks(model, config, progress)
     check_fits(model.dims, config)
     memory_map(model.dims, config).check()
     integers = quantize_model(rotate(model), config.seq_pages * PAGE, progress)
     limit = min(config.max_ctx, context or config.max_ctx)
     return image_from_integers(integers, config, limit, source or {})
+
+
+def _whole_blocks(
+    model: FloatModel, config: DeviceConfig, progress: Callable[[str], None]
+) -> FloatModel:
+    """Cut the head to whole scale blocks: hardware has no padding channels to tell apart.
+
+    Ids that are cut (the last ones, fewer than bus_bytes/2) are never proposed; decoding stays
+    exact, because the target may still choose them.
+    """
+    rows, per = model.dims.out_vocab, config.bus_bytes // 2
+    keep = rows - rows % per
+    if keep == rows:
+        return model
+    progress(f"head cut from {rows} to {keep} rows, a multiple of {per}")
+    return dataclasses.replace(
+        model,
+        dims=dataclasses.replace(model.dims, out_vocab=keep),
+        head=model.head[:keep],
+        output_ids=model.output_ids[:keep],
+    )
 
 
 def image_from_integers(

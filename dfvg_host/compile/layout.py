@@ -54,34 +54,23 @@ def align(n: int) -> int:
 
 def matrix_bytes(n: int, k: int, bus: int) -> int:
     """Bytes of a matrix stream: per block of bus/2 channels a scale word and the channels."""
-    return -(-n // (bus // 2)) * (bus + bus // 2 * k)
+    return n // (bus // 2) * (bus + bus // 2 * k)
 
 
 def pack_matrix(matrix: IntegerMatrix, bus: int) -> Bytes:
-    """Stream of a matrix: blocks of bus/2 channels, scale word first, rows padded with zeros."""
+    """Stream of a matrix: blocks of bus/2 channels, scale word first; N is a multiple of bus/2."""
     weight = matrix.weight.numpy()
     n, k = weight.shape
-    per = bus // 2
-    blocks = -(-n // per)
-    out = np.zeros((blocks, bus + per * k), np.uint8)
-    codes = np.zeros(blocks * per, "<u2")
-    codes[:n] = matrix.code
-    out[:, :bus] = codes.view(np.uint8).reshape(blocks, bus)
-    body = out[:, bus:]
-    whole = n // per
-    body[:whole] = weight[: whole * per].view(np.uint8).reshape(whole, per * k)
-    if whole < blocks:
-        body[whole, : (n - whole * per) * k] = weight[whole * per :].view(np.uint8).reshape(-1)
-    return out.reshape(-1)
+    blocks = n // (bus // 2)
+    codes = matrix.code.astype("<u2").view(np.uint8).reshape(blocks, bus)
+    return np.concatenate((codes, weight.view(np.uint8).reshape(blocks, -1)), axis=1).reshape(-1)
 
 
 def unpack_matrix(data: Bytes, n: int, k: int, bus: int) -> IntegerMatrix:
     """Inverse of `pack_matrix`; `data` may be longer than the stream."""
-    per = bus // 2
-    blocks = -(-n // per)
-    stream = data[: blocks * (bus + per * k)].reshape(blocks, -1)
-    code = np.ascontiguousarray(stream[:, :bus]).view("<u2").reshape(-1)[:n]
-    weight = np.ascontiguousarray(stream[:, bus:]).view(np.int8).reshape(-1, k)[:n]
+    stream = data[: matrix_bytes(n, k, bus)].reshape(n // (bus // 2), -1)
+    code = np.ascontiguousarray(stream[:, :bus]).view("<u2").reshape(-1)
+    weight = np.ascontiguousarray(stream[:, bus:]).view(np.int8).reshape(-1, k)
     return IntegerMatrix(torch.from_numpy(weight), code.astype(np.uint16))
 
 
@@ -270,6 +259,5 @@ class MemoryMap:
             "model_vocab": d.vocab,
             "model_program": 0,
             "model_program_length": instructions,
-            "model_out_vocab": d.out_vocab,
             "model_ids_base": self.ids // ALIGN,
         }

@@ -73,4 +73,4 @@ def check_fits(dims: ModelDims, config: DeviceConfig) -> None:
     _require(dims.vocab, 1 << 20, "vocabulary")
     _require(max(dims.hidden_pad, dims.ffn_pad, dims.q_size), 1023 * GROUP, "inner dimension")
     _require(2 * dims.ffn_pad * 2 // config.bus_bytes, 65535, "scale blocks in gate and up")
-    _require(-(-dims.out_vocab * 2 // config.bus_bytes), 65535, "scale blocks in the head")
+    _require(dims.out_vocab * 2 // config.bus_bytes, 65535, "scale blocks in the head")

@@ -71,7 +71,7 @@ class _Writer:
             wait=wait,
             signal=signal,
             out=out,
-            blocks=-(-n // (self.config.bus_bytes // 2)),
+            blocks=n // (self.config.bus_bytes // 2),
             groups=k // GROUP,
             scale=_X_SCALE,
             pre=shifts.pre,

@@ -41,7 +41,7 @@ def llama(seed: int = 0, **changes: Any) -> LlamaForCausalLM:
     """Return a random fp32 model whose gains differ from 1 and whose logits are decided."""
     torch.manual_seed(seed)
     settings: dict[str, Any] = {
-        "vocab_size": 200,
+        "vocab_size": 224,
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_hidden_layers": 2,
@@ -60,7 +60,7 @@ def llama(seed: int = 0, **changes: Any) -> LlamaForCausalLM:
     return model
 
 
-def truncated(model: LlamaForCausalLM, keep: int = 37) -> FloatModel:
+def truncated(model: LlamaForCausalLM, keep: int = 40) -> FloatModel:
     """Return a model with only every fifth-or-so row of its head, and their ids."""
     ids = torch.arange(keep) * 5 + 3
     head = torch.nn.Linear(model.config.hidden_size, keep, bias=False)

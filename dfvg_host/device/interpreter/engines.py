@@ -84,7 +84,6 @@ class MmEngine:
 
     def _top_k(self, y: IntArray) -> None:
         s = self.state
-        y = y[:, : s.registers["model_out_vocab"]]  # the rest is padding
         for i, row in enumerate(s.rows):
             if not row.want_children:
                 continue

@@ -46,7 +46,7 @@ def test_compile_writes_a_readable_image(folder, tmp_path, capsys):
     assert image.dims.layers == 2
     text = capsys.readouterr()
     assert text.out == ""
-    assert "2 layers of hidden size 64, 259 of 259 tokens" in text.err
+    assert "2 layers of hidden size 64, 256 of 259 tokens" in text.err
     assert main(["compile", str(folder), "-o", str(out), "--config", "tiny", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
     assert is_image(str(out))
@@ -57,7 +57,7 @@ def test_a_draft_folder_takes_its_embedding_from_the_target(folder, draft_folder
     arguments = ["compile", str(draft_folder), "-o", str(out), "--config", "tiny"]
     assert main([*arguments, "--target", str(folder), "--quiet"]) == 0
     image = read_image(out, tiny())
-    assert image.dims.out_vocab == 87
+    assert image.dims.out_vocab == 80
     assert image.dims.layers == 1
     assert image.output_ids[:3].tolist() == [0, 3, 6]
     own = draft_image(str(folder), tiny())

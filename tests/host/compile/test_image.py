@@ -52,6 +52,14 @@ def test_image_bytes_hold_the_whole_integer_model(shape, bus_bytes):
     _same(integer_model(image), quantize_model(rotate(model), config.seq_pages * PAGE))
 
 
+def test_head_is_cut_to_whole_blocks():
+    said = []
+    image = compile_model(truncated(llama(), 37), tiny(), progress=said.append)
+    assert image.dims.out_vocab == 32
+    assert image.output_ids.tolist() == [5 * i + 3 for i in range(32)]
+    assert said[0] == "head cut from 37 to 32 rows, a multiple of 8"
+
+
 def test_file_round_trip(image, path):
     again = read_image(path, tiny())
     assert again.digest == image.digest
@@ -59,7 +67,7 @@ def test_file_round_trip(image, path):
     assert again.context == image.context == 256
     assert again.source == {"name": "x"}
     assert [i.fields for i in again.program] == [i.fields for i in image.program]
-    assert (again.output_ids == np.arange(37) * 5 + 3).all()
+    assert (again.output_ids == np.arange(40) * 5 + 3).all()
     _same(integer_model(again), integer_model(image))
 
 

@@ -143,8 +143,8 @@ def test_children_carry_token_ids_of_a_truncated_head():
         assert edges == sorted(edges, reverse=True)
         assert edges[0] <= 0
         assert sum(2.0 ** (edge / 256) for edge in edges) < 1.01
-    assert compute.output_vocabulary == 37
-    assert compute.vocabulary == 200
+    assert compute.output_vocabulary == 40
+    assert compute.vocabulary == 224
 
 
 def test_rows_without_children_return_nothing(integers):
