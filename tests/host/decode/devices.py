@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import ClassVar
 
 import torch
 
@@ -125,40 +126,54 @@ def noise(vocabulary, seed=0):
     return lambda texts: torch.stack([one(text) for text in texts])
 
 
+def child(token, logprob=-1):
+    return Child(token=token, logprob=logprob, score=logprob)
+
+
+def record(kind, children=0, **rows):
+    """Return a PASS_DONE that claims these rows."""
+    return PassDone(
+        kind=kind, rows=sum(rows.values()), number=9, children=children, sequences=1, **rows,
+        cycles=1, ideal=1, ideal_bytes=1,
+    )  # fmt: skip
+
+
 class Hostile(ModelDevice):
     """An honest device until pass ``after``, then one that misbehaves in the way named."""
 
-    KINDS = (
-        "raises",
-        "raises in next_pass_cycles",
-        "raises in send",
-        "raises in poll",
-        "no answer",
-        "free passes",
-        "endless passes",
-        "float cycles",
-        "None instead of a record",
-        "token outside the vocabulary",
-        "unknown parent",
-        "parent of the past",
-        "repeated ids",
-        "ids from nowhere",
-        "positive log-probability",
-        "twins among siblings",
-        "too many children",
-        "wrong hash acknowledged",
-        "wrong hit acknowledged",
-        "wrong epoch acknowledged",
-        "no acknowledgement",
-        "acknowledgement unasked",
-        "repeats OPENED",
-        "loses the context",
-        "memory error",
-        "watchdog",
-        "garbage objects",
-        "random messages",
-        "more rows than pending",
-    )
+    # Kind of fault, and what the one warning must say.
+    KINDS: ClassVar = {
+        "raises": "card fell off the bus",
+        "raises in next_pass_cycles": "bus error$",
+        "raises in send": "link lost",
+        "raises in poll": "line 17 has CRC 0xdead",
+        "no answer": "not acknowledged|runs passes that find nothing",
+        "free passes": "next pass takes 0 cycles",
+        "endless passes": "runs passes that find nothing",
+        "float cycles": "next pass takes 1.5 cycles",
+        "None instead of a record": "ended a pass with None",
+        "token outside the vocabulary": "token 999999 is outside",
+        "unknown parent": "no such node is alive",
+        "parent of the past": "no such node is alive|start at rank",
+        "repeated ids": "candidates start at id 1",
+        "ids from nowhere": "candidates start at id",
+        "positive log-probability": "log-probability 100: at most 0",
+        "twins among siblings": "two children with token",
+        "wrong count of children": "record has",
+        "wrong hash acknowledged": "context hash",
+        "wrong hit acknowledged": "hit class|root is",
+        "wrong epoch acknowledged": "acknowledgement of epoch",
+        "no acknowledgement": "not acknowledged|unacknowledged",
+        "acknowledgement unasked": "no verdict is under way",
+        "repeats OPENED": "device sent Opened",
+        "loses the context": "hash mismatch",
+        "memory error": "memory error",
+        "watchdog": "watchdog",
+        "unknown event": "event 99",
+        "garbage objects": "device sent 'NODES'",
+        "random messages": "candidate|children",
+        "more rows than pending": "more rows than tokens were pending",
+    }
 
     def __init__(self, kind, model, after=6, seed=0):
         super().__init__(model)
@@ -197,9 +212,9 @@ class Hostile(ModelDevice):
             if self.kind == "None instead of a record":
                 return None
             if self.kind in ("endless passes", "no answer"):
-                return PassDone(2, 1, 0, 9, 0, 1, cycles=1, ideal=1, ideal_bytes=1)
+                return record(kind=2, growth_rows=1)
             if self.kind == "more rows than pending":
-                return PassDone(1, 4, 0, 9, 0, 1, catchup_rows=40, cycles=1, ideal=1, ideal_bytes=1)
+                return record(kind=1, catchup_rows=40)
         return super().run_pass()
 
     def poll(self, timeout=0.0):
@@ -219,7 +234,7 @@ class Hostile(ModelDevice):
             first = message.children[0]
             changes = {
                 "token outside the vocabulary": {
-                    "children": (Child(999_999, first.logprob, first.score),),
+                    "children": (child(999_999),),
                     "count": 1,
                 },
                 "unknown parent": {"parent": 0x7FFFFFF},
@@ -227,14 +242,14 @@ class Hostile(ModelDevice):
                 "repeated ids": {"first_id": 1},
                 "ids from nowhere": {"first_id": message.first_id + 1000},
                 "positive log-probability": {
-                    "children": (Child(first.token, 100, 100),),
+                    "children": (child(first.token, 100),),
                     "count": 1,
                 },
                 "twins among siblings": {
-                    "children": (first, Child(first.token, first.logprob, first.score)),
+                    "children": (first, first),
                     "count": 2,
                 },
-                "too many children": {"count": 60},
+                "wrong count of children": {"count": 60},
             }.get(self.kind, {})
             return Nodes(**{**vars(message), **changes})
         if isinstance(message, VerdictAck):
@@ -249,22 +264,37 @@ class Hostile(ModelDevice):
     def _extra(self):
         number = self.random.randrange
         if self.kind == "acknowledgement unasked":
-            return [VerdictAck(0, 0, 0, 77, 5, 5, 5, 0, 0, 0)] * 2
+            return [
+                VerdictAck(
+                    seq=0, hit=0, epoch=77, root_id=5, length=5, context_hash=5,
+                    expanded=0, candidates=0, pending=0,
+                )
+            ]  # fmt: skip
         if self.kind == "repeats OPENED":
-            return [Opened(0, 0, 5, 5)]
+            return [Opened(seq=0, epoch=0, length=5, context_hash=5)]
         if self.kind == "loses the context":
-            return [Event(int(EventCode.HASH_MISMATCH), 0)]
+            return [Event(code=int(EventCode.HASH_MISMATCH), seq=0)]
         if self.kind == "memory error":
-            return [Event(int(EventCode.MEMORY_ERROR), 0)]
+            return [Event(code=int(EventCode.MEMORY_ERROR), seq=0)]
         if self.kind == "watchdog":
-            return [Event(int(EventCode.WATCHDOG), 255)]
+            return [Event(code=int(EventCode.WATCHDOG), seq=0)]
+        if self.kind == "unknown event":
+            return [Event(code=99, seq=0)]
         if self.kind == "garbage objects":
             return ["NODES", 5, None]
         if self.kind == "random messages":
-            child = Child(number(150), -number(900), -number(900))
             return [
-                Nodes(0, 1, 0, number(60), number(1, 200), 0, 0, (child,)),
-                Nodes(number(3), 1, 0, 0x80000000 | number(90), number(1, 200), 0, 0, (child,)),
+                Nodes(
+                    seq=0,
+                    count=1,
+                    flags=0,
+                    parent=number(60) if number(2) else 0x80000000 | number(90),
+                    first_id=number(1, 200),
+                    epoch=0,
+                    pass_number=0,
+                    children=(child(number(150), -number(900)),),
+                )
+                for _ in range(number(3))
             ]
         return []
 

@@ -1,6 +1,7 @@
 """The law: text drafted by any device, honest or not, is the text without one."""
 
 import random
+import re
 
 import pytest
 import torch
@@ -225,21 +226,23 @@ def test_draft_context_ends_drafting_not_the_text():
 
 # Devices that fail ------------------------------------------------------------------------------
 
-# Faults that a tree can hold without being wrong: nothing to notice.
-HARMLESS = {"random messages"}
-
 
 @pytest.mark.parametrize("after", [2, 7])
 @pytest.mark.parametrize("kind", Hostile.KINDS)
 def test_hostile_devices_change_nothing(kind, after):
     loaded = target(seed=7)
     device = Hostile(kind, blend(loaded.model, 0.2), after)
-    got = run(device, params(45, 8, check=True), loaded)
+    warnings = []
+    got = decode(
+        loaded, device, tiny_models.prompt(11), params(45, 8, check=True), warn=warnings.append
+    )
     assert got.tokens == plain(loaded.model, tiny_models.prompt(11), 45)
     assert got.identical
-    assert got.degraded == 1 or kind in HARMLESS
+    assert got.degraded == 1
+    assert len(warnings) == 1
+    assert re.search(Hostile.KINDS[kind], warnings[0]), warnings
     # The device is left alone after its fault.
-    assert got.verify_steps > len(verdicts(device)) or kind in HARMLESS
+    assert got.verify_steps > len(verdicts(device)) + 3
 
 
 def test_wrong_tokens_only_cost_speed():

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import sys
+import types
 
 import pytest
 import torch
@@ -274,6 +276,31 @@ def test_prompt_beyond_the_drafts_context_goes_on_alone(models, tmp_path, capsys
     found = stats(path)
     assert (found["acceptance_length"], found["degraded"], found["identical"]) == (1, 0, True)
     assert "does not fit the draft's context of 256" in capsys.readouterr().err
+
+
+def test_rtl_without_its_simulator_is_one_line(models, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dfvg_host.device.rtl", None)
+    refused(capsys, decode(models, "--device", "rtl"), "device rtl cannot be simulated here")
+
+
+def test_rtl_is_opened_with_its_options_and_reports(models, tmp_path, capsys, monkeypatch):
+    from dfvg_host.decode.engine import open_device
+
+    seen, module = [], types.ModuleType("dfvg_host.device.rtl")
+
+    def open_rtl(image, progress, **options):
+        seen.append(options)
+        device = open_device("emulator", image, progress, {})
+        device.rtl_report = lambda: {"cycles": 5, "eta": 0.5}
+        return device
+
+    module.open_rtl = open_rtl
+    monkeypatch.setitem(sys.modules, "dfvg_host.device.rtl", module)
+    wave, path = tmp_path / "w.vcd", tmp_path / "s.json"
+    assert decode(models, "--device", "rtl", "--vcd", wave, "--stats", path) == 0
+    assert seen == [{"vcd": wave, "vcd_passes": (0, 1)}]
+    assert stats(path)["rtl"] == {"cycles": 5, "eta": 0.5}
+    assert "eta in the RTL     0.500" in capsys.readouterr().err
 
 
 def test_cheap_checks_come_before_models():
