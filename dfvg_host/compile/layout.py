@@ -60,8 +60,7 @@ def matrix_bytes(n: int, k: int, bus: int) -> int:
 def pack_matrix(matrix: IntegerMatrix, bus: int) -> Bytes:
     """Stream of a matrix: blocks of bus/2 channels, scale word first; N is a multiple of bus/2."""
     weight = matrix.weight.numpy()
-    n, k = weight.shape
-    blocks = n // (bus // 2)
+    blocks = len(weight) // (bus // 2)
     codes = matrix.code.astype("<u2").view(np.uint8).reshape(blocks, bus)
     return np.concatenate((codes, weight.view(np.uint8).reshape(blocks, -1)), axis=1).reshape(-1)
 

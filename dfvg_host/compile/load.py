@@ -88,6 +88,22 @@ def _from_folder(
     return compile_model(model, config, limit, source, progress)
 
 
+def _check_tokenizers(name: str, tokenizer: Any, target: Any) -> None:
+    """Refuse a pair whose ids mean different texts; one may know more ids at the end."""
+    if tokenizer is None or target.tokenizer is None:
+        return
+    ours, theirs = (
+        {number: token for token, number in each.get_vocab().items()}
+        for each in (tokenizer, target.tokenizer)
+    )
+    different = [number for number in sorted(ours.keys() & theirs) if ours[number] != theirs[number]]
+    if different:
+        raise ModelError(
+            f"{name} has a tokenizer of {len(ours)} tokens, {target.name} one of {len(theirs)}: "
+            f"they must share a tokenizer, but differ from id {different[0]} on"
+        )
+
+
 def _from_model(
     name: str,
     config: DeviceConfig,
@@ -99,6 +115,8 @@ def _from_model(
 
     same = target is not None and target.name == name and target.dtype == "fp32"
     loaded = target if same else load_target(name)
+    if target is not None and not same:
+        _check_tokenizers(name, loaded.tokenizer, target)
     model = float_model(loaded.model, name=name)
     source = {"name": name, "digest": loaded.digest}
     if embedding_from_target and not same:

@@ -43,8 +43,7 @@ class WordSupply:
         while left:
             piece = min(left, self._step)
             left -= piece
-            now = max(now, self._deliver(piece) - (piece - 1) * cycles_per_word)
-            now += piece * cycles_per_word
+            now = max(now + piece * cycles_per_word, self._deliver(piece))
             self._taken.append((self.words, now))
         return now
 
