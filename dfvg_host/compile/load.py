@@ -96,7 +96,8 @@ def _check_tokenizers(name: str, tokenizer: Any, target: Any) -> None:
         {number: token for token, number in each.get_vocab().items()}
         for each in (tokenizer, target.tokenizer)
     )
-    different = [number for number in sorted(ours.keys() & theirs) if ours[number] != theirs[number]]
+    shared = sorted(ours.keys() & theirs.keys())
+    different = [number for number in shared if ours[number] != theirs[number]]
     if different:
         raise ModelError(
             f"{name} has a tokenizer of {len(ours)} tokens, {target.name} one of {len(theirs)}: "

@@ -75,11 +75,14 @@ def model(
     return made.eval().requires_grad_(False)
 
 
-def tokenizer(bos: bool = False) -> PreTrainedTokenizerFast:
-    """Return a byte-level tokenizer: ids 0-2 special, 3-258 the bytes, so UTF-8 splits anywhere."""
+def tokenizer(bos: bool = False, reverse: bool = False) -> PreTrainedTokenizerFast:
+    """Return a byte-level tokenizer: ids 0-2 special, 3-258 the bytes, so UTF-8 splits anywhere.
+
+    ``reverse`` numbers the bytes the other way round: same size, another meaning.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), reverse=reverse)
     vocab = {"<pad>": 0, "<s>": 1, "</s>": 2}
     vocab.update({letter: 3 + place for place, letter in enumerate(alphabet)})
     core = Tokenizer(models.BPE(vocab=vocab, merges=[]))

@@ -24,8 +24,8 @@ CHAT = (
 )
 
 
-def save(folder, model, bos=False, chat=None, vocabulary=None):
-    tokenizer = tiny_models.tokenizer(bos)
+def save(folder, model, bos=False, chat=None, vocabulary=None, reverse=False):
+    tokenizer = tiny_models.tokenizer(bos, reverse)
     if vocabulary:
         tokenizer.add_tokens([f"<extra{i}>" for i in range(vocabulary - len(tokenizer))])
     tokenizer.chat_template = chat
@@ -243,6 +243,8 @@ def test_bad_pairs(models, tmp_path, capsys):
     large = tiny_models.model("llama", vocab_size=400)
     large = save(tmp_path / "large", large, vocabulary=400)
     refused(capsys, decode(models, draft=large), "400", "259", "share a tokenizer")
+    other = save(tmp_path / "other", tiny_models.model("llama", vocab_size=259), reverse=True)
+    refused(capsys, decode(models, draft=other), "259", "differ from id 3", "share a tokenizer")
     qwen = save(tmp_path / "qwen", tiny_models.model("qwen2", vocab_size=259))
     refused(capsys, decode(models, draft=qwen), "qwen2", "llama")
     refused(capsys, decode(models, "--chat", target="draft"), "no chat template")
