@@ -114,7 +114,7 @@ def test_embedding_rows_go_to_valid_rows(shape, seed):
             start(ctx, dut, LoadJob.EMBED, **fields)
             await feed(ctx, dut, words, rng, see)
             wanted = np.zeros_like(got)
-            wanted[rows, vm : vm + 64 * groups] = q.reshape(len(rows), -1)
+            wanted[rows, vm : vm + 64 * groups] = q.reshape(len(rows), 64 * groups)
             assert np.array_equal(got, wanted)
             mantissa, exponent = ops.decode_sf16(np.array(codes, dtype=np.int64))
             shift = np.clip(sbase - exponent, 0, 63)
