@@ -114,7 +114,7 @@ class DraftImage:
                     "name": s.name,
                     "address": s.address,
                     "bytes": len(s.data),
-                    "sha256": hashlib.sha256(s.data).hexdigest(),
+                    "sha256": hashlib.sha256(s.data.data).hexdigest(),
                 }
                 for s in self.segments
             ],
@@ -172,7 +172,7 @@ def _segments(
     segments = []
     for entry in table:
         data = raw[offset : offset + entry["bytes"]]
-        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        if hashlib.sha256(data.data).hexdigest() != entry["sha256"]:
             raise ImageError(f"{path} is corrupt: segment {entry['name']} fails its digest")
         segments.append(Segment(entry["name"], entry["address"], data))
         offset += align(entry["bytes"])

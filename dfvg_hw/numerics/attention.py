@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import formats as fm
-from .ops import RowScale, bit_length, decode_sf8, recip, requant, rshr
+from .ops import AnyIntArray, RowScale, bit_length, decode_sf8, recip, requant, rshr
 from .tables import LOG2M, LOG2T, T2, T15, T127
 
 __all__ = [
@@ -39,7 +39,12 @@ def to_log2_frac8(y: IntArray) -> IntArray:
 
 
 def scores(
-    acc: IntArray, mantissa: ArrayLike, exponent: ArrayLike, k_code: IntArray, pre: int, sbase: int
+    acc: IntArray,
+    mantissa: ArrayLike,
+    exponent: ArrayLike,
+    k_code: AnyIntArray,
+    pre: int,
+    sbase: int,
 ) -> IntArray:
     """SCORE: accumulators of q.k to scores, by the query's scale and the token's K scale."""
     m8, e8 = decode_sf8(k_code)
@@ -47,7 +52,7 @@ def scores(
     return np.clip(to_log2_frac8(y), -fm.SCORE_MAX, fm.SCORE_MAX)
 
 
-def value_log2(v_code: IntArray) -> IntArray:
+def value_log2(v_code: AnyIntArray) -> IntArray:
     """256 * log2 of a V scale, added to the token's score before probabilities are quantised."""
     m8, e8 = decode_sf8(v_code)
     return (e8 << fm.EXP_FRAC) + LOG2M[m8 - 8]

@@ -8,6 +8,7 @@ Derivations and error bounds are in ``docs/numerics.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 IntArray = NDArray[np.int64]
+AnyIntArray = NDArray[Any]
+"""Integers of any width, as stored in memory."""
 
 
 def sat32(x: IntArray) -> IntArray:
@@ -64,13 +67,13 @@ def bit_length(x: IntArray) -> IntArray:
     return np.frexp(np.asarray(x).astype(np.float64))[1].astype(np.int64)
 
 
-def decode_sf16(code: IntArray) -> tuple[IntArray, IntArray]:
+def decode_sf16(code: AnyIntArray) -> tuple[IntArray, IntArray]:
     """Column-scale codes to (mantissa 2048..4095, exponent 0..31)."""
     code = np.asarray(code, dtype=np.int64)
     return 2048 + (code & 2047), code >> fm.SF16_M_BITS
 
 
-def decode_sf8(code: IntArray) -> tuple[IntArray, IntArray]:
+def decode_sf8(code: AnyIntArray) -> tuple[IntArray, IntArray]:
     """K/V scale codes to (mantissa 8..15, exponent 0..31)."""
     code = np.asarray(code, dtype=np.int64)
     return 8 + (code & 7), code >> fm.SF8_M_BITS
@@ -224,7 +227,7 @@ def quantize_kv(v: IntArray, head: int) -> tuple[IntArray, IntArray]:
 # ---- matrix products --------------------------------------------------------------------------
 
 
-def dot_groups(weights: IntArray, q: IntArray, shift: IntArray) -> IntArray:
+def dot_groups(weights: AnyIntArray, q: IntArray, shift: IntArray) -> IntArray:
     """Accumulators of MATMUL: sum over groups of (dot product << shift), shape (rows, N).
 
     `weights` has shape (N, K). Reference only: the emulator reaches the same integers faster.
@@ -249,9 +252,13 @@ def requant(
     t = sat32(rshr(acc, pre)); u = rshr(t * mantissa, 16); result sat32(rshr(u * column_mantissa,
     clamp(sbase - exponent - column_exponent, 0, 63))). All scales broadcast against `acc`.
     """
-    u = rshr(sat32(rshr(acc, pre)) * np.asarray(mantissa, dtype=np.int64), 16)
-    shift = sbase - np.asarray(exponent, dtype=np.int64) - column_exponent
-    return sat32(rshr(u * column_mantissa, np.clip(shift, 0, fm.SHIFT_MAX)))
+    m_row, e_row, m_column, e_column = (
+        np.asarray(x, dtype=np.int64)
+        for x in (mantissa, exponent, column_mantissa, column_exponent)
+    )
+    u = rshr(sat32(rshr(acc, pre)) * m_row, 16)
+    shift = np.clip(sbase - e_row - e_column, 0, fm.SHIFT_MAX)
+    return sat32(rshr(u * m_column, shift))
 
 
 def rope(y: IntArray, cos: IntArray, sin: IntArray) -> IntArray:
@@ -280,7 +287,7 @@ def swiglu(y: IntArray) -> IntArray:
     return sat32(rshr(rshr(g * sigmoid(g), fm.SIGMOID_FRAC) * u, fm.ACT_FRAC))
 
 
-def embed(q: IntArray, code: IntArray, sbase: int) -> IntArray:
+def embed(q: AnyIntArray, code: AnyIntArray, sbase: int) -> IntArray:
     """Dequantise embedding rows: int8 (rows, K) and sf16 codes (rows,) to ACT."""
     mantissa, exponent = decode_sf16(code)
     shift = np.clip(sbase - exponent, 0, fm.SHIFT_MAX)[:, None]

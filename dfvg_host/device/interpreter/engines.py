@@ -123,16 +123,16 @@ class MmEngine:
         return {f"score{i}": s.scores[i] for i in range(len(s.rows))}
 
     def _page_scores(
-        self, mm: Instruction, row: int, head: int, k: Bytes, k_code: Bytes
+        self, mm: Instruction, row: int, head: int, k: NDArray[np.int8], k_code: Bytes
     ) -> IntArray:
         """Scores of one row on one page, shape (gqa, 64)."""
         s, out = self.state, []
         for g in range(mm.gqa):
             first = mm.act + head * mm.act1 + g * mm.groups
             groups = slice(first, first + mm.groups)
-            acc = ops.dot_groups(
-                k.astype(np.int64), s.act[row, groups].reshape(1, -1), s.shift[row, groups][None]
-            )[0]
+            acc = ops.dot_groups(k, s.act[row, groups].reshape(1, -1), s.shift[row, groups][None])[
+                0
+            ]
             scale = mm.scale + head * mm.scale1 + g
             out.append(
                 at.scores(
