@@ -107,10 +107,13 @@ class CandidateSorter(wiring.Component):
         with m.Elif(self.en & self.accepted):
             m.d.sync += self.count.eq(self.count + grows)
             for i in range(rows):
-                with m.If(~better[i] & (i <= leave)):
-                    after_better = better[i - 1] if i else 1
-                    moved = self.entries[max(0, i - 1)]
-                    m.d.sync += self.entries[i].eq(Mux(after_better, self.offer, moved))
+                if i == 0:
+                    with m.If(~better[0]):
+                        m.d.sync += self.entries[0].eq(self.offer)
+                else:
+                    with m.If(~better[i] & (leave >= i)):
+                        moved = self.entries[i - 1]
+                        m.d.sync += self.entries[i].eq(Mux(better[i - 1], self.offer, moved))
         return m
 
     def _build_leaving(self, m: Module, used: Signal, same: Signal) -> tuple[Value, Value]:

@@ -17,10 +17,11 @@ from ..interfaces import TOKEN_BITS, child_result, visibility_write
 from ..messages.layout import PAYLOAD_BYTES
 from ..overlap.control import pass_context, pass_result
 from ..overlap.page_table import page_write
-from .begin import add_begin_states, add_page_states
+from .begin import add_begin_states
 from .commands import add_close_states, add_command_states
 from .context import Context
 from .finish import add_finish_states
+from .kv import add_page_states
 from .storage import child_entry
 from .verdict import add_verdict_states
 

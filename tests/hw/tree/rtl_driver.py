@@ -72,7 +72,8 @@ class TreeDriver:
         self.received = deque()
         self.shown = [{} for _ in range(config.rows)]
         self.tables = [{} for _ in range(config.max_seqs)]
-        self.cycle = 0
+        self.cycle = self.started = 0
+        self.accepts, self.watched, self.seen = False, None, False
         self.spent = {}
         for name in ("commands__valid", "tokens__valid", "enable", "passes__ready",
                      "children__valid", "done"):  # fmt: skip
@@ -83,18 +84,17 @@ class TreeDriver:
     # Clock and monitors
 
     async def tick(self):
-        self.pins.set("messages__ready", int(self.rng.random() >= self.backpressure))
+        """Let one cycle pass."""
+        self.accepts = self.rng.random() >= self.backpressure
+        self.pins.set("messages__ready", int(self.accepts))
         await self.pins.clock(self.sample)
         self.cycle += 1
         assert self.cycle - self.started < LIMIT, "the unit hangs"
 
     def sample(self):
+        """Look at the outputs; few reads, because every cycle has this."""
         get = self.pins.get
-        self.ready = {n: get(n) for n in ("commands__ready", "tokens__ready", "passes__valid",
-                                          "idle", "kill", "messages__valid")}  # fmt: skip
-        if self.ready["passes__valid"]:
-            self.context = get("passes__payload")
-        if get("messages__valid") and get("messages__ready"):
+        if self.accepts and get("messages__valid"):
             payload = get("messages__payload").to_bytes(PAYLOAD_BYTES, "little")
             self.received.append(decode(payload))
         if get("visibility__en"):
@@ -102,13 +102,15 @@ class TreeDriver:
             self.shown[row][page] = get("visibility__bits")
         if get("pages__en"):
             self.tables[get("pages__seq")][get("pages__page")] = get("pages__phys")
+        self.seen = bool(self.watched is None or get(self.watched))
 
-    async def until(self, condition):
-        self.started = self.cycle
-        while True:
+    async def until(self, name):
+        """Let cycles pass up to one in which output `name` is 1."""
+        self.started, self.watched = self.cycle, name
+        self.seen = False
+        while not self.seen:
             await self.tick()
-            if condition():
-                return
+        self.watched = None
 
     # What a host and a core do
 
@@ -116,7 +118,7 @@ class TreeDriver:
         """Offer one item until it's taken."""
         self.pins.set(f"{stream}__valid", 1)
         self.pins.set(f"{stream}__payload", payload)
-        await self.until(lambda: self.ready[f"{stream}__ready"])
+        await self.until(f"{stream}__ready")
         self.pins.set(f"{stream}__valid", 0)
 
     async def send(self, command, corrupt=0):
@@ -131,7 +133,7 @@ class TreeDriver:
                 for token in command.tokens:
                     await self.push("tokens", token)
         begin = self.cycle
-        await self.until(lambda: self.ready["commands__ready"])
+        await self.until("commands__ready")
         self.note(type(command).__name__, self.cycle - begin)
         self.model.apply(command)
         self.check_messages(self.model.take_messages())
@@ -157,10 +159,10 @@ class TreeDriver:
         self.pins.set("enable", 1)
         begin = self.cycle
         if not rows:
-            await self.until(lambda: self.ready["idle"])
+            await self.until("idle")
             self.pins.set("enable", 0)
             return rows
-        await self.until(lambda: self.ready["passes__valid"])
+        await self.until("passes__valid")
         self.note("begin", self.cycle - begin)
         self.pins.set("enable", 0)
         await self.push_pass()
@@ -170,7 +172,8 @@ class TreeDriver:
     async def push_pass(self):
         for _ in range(self.rng.choice([0, 0, 3])):
             await self.tick()
-            assert self.ready["passes__valid"]
+            assert self.pins.get("passes__valid")
+        self.context = self.pins.get("passes__payload")
         self.pins.set("passes__ready", 1)
         await self.tick()
         self.pins.set("passes__ready", 0)
@@ -199,7 +202,7 @@ class TreeDriver:
 
     def check_kill(self):
         dead = sum(1 << i for i, row in enumerate(self.model.running) if not row.alive)
-        assert self.ready["kill"] == dead
+        assert self.pins.get("kill") == dead
 
     async def answer(self, rows, contexts):
         """Send the children of a pass."""
@@ -233,20 +236,34 @@ class TreeDriver:
         self.pins.set("done", 1)
         await self.tick()
         self.pins.set("done", 0)
-        await self.until(lambda: any(isinstance(m, PassDone) for m in self.received))
+        self.started = self.cycle
+        while not any(isinstance(message, PassDone) for message in self.received):
+            await self.tick()
         self.note("end", self.cycle - begin)
         self.check_messages([*self.model.take_messages(), pass_done(summary)])
 
 
-async def random_life(pins, config, seed, steps, backpressure=0.0, **host_options):
-    """Run a unit and its model through one random life; return the driver for its statistics."""
+async def random_life(
+    pins,
+    config,
+    seed,
+    steps,
+    backpressure=0.0,
+    commands=(0, 0, 1, 1, 2),
+    in_pass=0.4,
+    **host_options,
+):
+    """Run a unit and its model through one random life; return the driver for its statistics.
+
+    `commands` are the numbers of commands between passes to choose from, `in_pass` the chance of
+    one more during a pass.
+    """
     rng = random.Random(f"{seed}:{config}")
     driver = TreeDriver(pins, config, rng, backpressure)
-    driver.started = 0
     host = RandomHost(rng, config, **host_options)
-    await driver.until(lambda: driver.ready["commands__ready"])
+    await driver.until("commands__ready")
     for _ in range(steps):
-        for _ in range(rng.choice([0, 0, 1, 1, 2])):
+        for _ in range(rng.choice(commands)):
             await driver.send(host.command())
         rows = await driver.begin()
         if not rows:
@@ -256,7 +273,7 @@ async def random_life(pins, config, seed, steps, backpressure=0.0, **host_option
         answers = None
         if rng.random() < 0.5:
             answers = await driver.answer(rows, contexts)
-        while rng.random() < 0.4:
+        while rng.random() < in_pass:
             await driver.send(host.command())
             driver.check_kill()
         if answers is None and not driver.model.aborted:
