@@ -50,7 +50,7 @@ class VectorEngine(wiring.Component):
     need not be in step. After the head's last logit the children of each row that wants some are
     sent; ``idle`` stays low until they are.
 
-    *Latency* per instruction: see `cycles` of `dfvg_hw.vector.timing`.
+    *Latency* per instruction: see `dfvg_hw.vector.timing`.
 
     Parameters
     ----------

@@ -14,9 +14,9 @@ from ..interfaces import issue
 from ..isa import Op
 from .command import command, decode
 
-__all__ = ["Sequencer"]
+__all__ = ["SETTLE", "Sequencer"]
 
-_SETTLE = STORE_LATENCY + 1
+SETTLE = STORE_LATENCY + 1
 """Cycles after a token of MM until its last results are in this unit's memories."""
 
 
@@ -26,7 +26,7 @@ class Sequencer(wiring.Component):
     A QUANT with gain starts loading its gains at once, before its token comes: they are next in
     the stream of memory words, in front of the words of the MM that follows.
 
-    *Latency* 3 cycles per instruction besides execution, and ``_SETTLE`` more if it waits.
+    *Latency* 3 cycles per instruction besides execution, and ``SETTLE`` more if it waits.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Return the hardware."""
         m = Module()
-        settle = Signal(range(_SETTLE + 1))
+        settle = Signal(range(SETTLE + 1))
         decoded = decode(m, self._config, self.issue.payload)
         starts = {
             Op.EMBED: self.start_embed,
@@ -88,7 +88,7 @@ class Sequencer(wiring.Component):
                     m.next = "BEGIN"
             with m.State("BEGIN"):
                 m.d.comb += self.gain_start.eq((self.cmd.op == int(Op.QUANT)) & self.cmd.gain)
-                m.d.sync += settle.eq(_SETTLE)
+                m.d.sync += settle.eq(SETTLE)
                 with m.If(self.cmd.wait):
                     m.next = "WAIT"
                 with m.Else():

@@ -5,6 +5,7 @@ import numpy as np
 from cocotb.triggers import RisingEdge
 
 from dfvg_hw.isa import Instruction, Op, QuantMode
+from dfvg_hw.vector.timing import vector_cycles
 from sim.cocotb.bench import parameter
 from tests.cocotb.configs import config_of
 from tests.cocotb.vector_harness import VectorHarness
@@ -236,6 +237,57 @@ async def starts_afresh_after_a_reset(dut):
         harness.clear()
         await quant_once(harness, model, QuantMode.ROW)
         await quant_once(harness, model, QuantMode.HEAD_V)
+
+
+async def busy_cycles(harness, instruction, words):
+    """Cycles in which the engine isn't idle, with words always there."""
+    dut = harness.dut
+    harness.words.set_idle("none")
+    harness.words.extend(words)
+    await harness.bench.cycles(3)
+    code = int.from_bytes(instruction.encode(), "little")
+    harness.issue.put({"code": code, "i0": 0, "i1": 0})
+    while int(dut.idle.value):
+        await harness.edge()
+    dut.mm_token.value = instruction.wait
+    cycles = 0
+    while not int(dut.idle.value):
+        cycles += 1
+        await harness.edge()
+    dut.mm_token.value = 0
+    return cycles
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def takes_the_documented_time(dut):
+    harness = await begin(dut)
+    rng, config = harness.rng, harness.config
+    for wait in (0, 1):
+        model = make_model(rng, config)
+        harness.set_context(model)
+        instructions = [
+            Instruction(Op.EMBED, groups=3, wait=wait),
+            Instruction(Op.ROPE_TABLE, pairs=32, wait=wait),
+            Instruction(Op.QUANT, groups=2, wait=wait),
+            Instruction(Op.QUANT, groups=3, rms=1, wait=wait),
+            Instruction(Op.QUANT, groups=3, gain=1, wait=wait),
+            Instruction(Op.QUANT, groups=4, mode=int(QuantMode.HEAD_Q), head_groups=1, wait=wait),
+            Instruction(Op.QUANT, groups=4, mode=int(QuantMode.HEAD_K), head_groups=2, wait=wait),
+            Instruction(Op.SOFTMAX, gqa=2, wait=wait),
+            Instruction(Op.SYNC, wait=wait),
+        ]
+        for instruction in instructions:
+            rows, words = len(model.rows), 0
+            if instruction.op == Op.EMBED:
+                words = rows * (instruction.groups * config.group_words + 1)
+            elif instruction.op == Op.ROPE_TABLE:
+                words = rows * 4 * instruction.pairs // config.bus_bytes
+            elif instruction.op == Op.QUANT and instruction.gain:
+                words = 128 * instruction.groups // config.bus_bytes
+            cycles = await busy_cycles(harness, instruction, [0] * words)
+            wanted = vector_cycles(config, instruction, rows=rows, pages=max(model.pages))
+            text = f"{instruction.op.name} {instruction.fields}"
+            assert cycles == wanted, f"{text}: {cycles} cycles, documented {wanted}"
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
