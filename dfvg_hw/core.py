@@ -118,8 +118,11 @@ class ComputeCore(wiring.Component):
         self._mm = MatmulEngine(config)
         self._vec = VectorEngine(config)
         self._to_mm, self._to_vec = TokenCounter(), TokenCounter()
-        for name in ("fetch", "load", "loader", "merge", "mm", "vec", "to_mm", "to_vec"):
+        for name in ("fetch", "load", "loader", "merge", "mm", "vec"):
             m.submodules[name] = resettable(getattr(self, f"_{name}"))
+        # A pass that skips the head leaves the token that the head would have taken.
+        fresh = ResetInserter(self._clear | self._control.start)
+        m.submodules.to_mm, m.submodules.to_vec = fresh(self._to_mm), fresh(self._to_vec)
         self._build_control(m)
         self._build_contexts(m)
         self._build_loads(m)
