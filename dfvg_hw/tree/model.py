@@ -266,6 +266,27 @@ class TreeModel(TreeTables):
             free_slots=self.free_slots.bit_count(),
         )
 
+    def fail_pass(self) -> PassSummary:
+        """End the running pass without results: it was cut off by the watchdog or a soft reset.
+
+        KV that its rows should have written is missing, so its sequences are given up until the
+        host opens them anew.
+        """
+        assert self.running is not None, "no pass is running"
+        wanted = not self.aborted
+        for seq in sorted({entry.row.seq for entry in self.running}):
+            sequence = self.sequences[seq]
+            if not wanted or sequence.phase != Phase.OPEN:
+                continue
+            self.drop_tree(seq)
+            sequence.phase = Phase.LOST
+            self._messages.append(
+                Event(code=int(EventCode.WATCHDOG), seq=seq, epoch=sequence.epoch)
+            )
+        for entry in self.running:
+            entry.keep_kv = entry.keep_children = False
+        return self.end_pass({})
+
     def _grow(self, row: Row, results: SequenceOf[tuple[int, int]]) -> int:
         """Enter a row's children, send their records and return how many there are."""
         assert row.slot is not None

@@ -18,7 +18,7 @@ class CocotbPins(Pins):
     """Ports of the top; inputs change at falling edges, outputs are read before rising ones."""
 
     def __init__(self, dut):
-        self._dut, self._edge = dut, FallingEdge(dut.clk)
+        self._dut, self.edge = dut, FallingEdge(dut.clk)
 
     def set(self, name, value):
         getattr(self._dut, name).value = value
@@ -29,7 +29,7 @@ class CocotbPins(Pins):
     async def clock(self, sample):
         await ReadOnly()
         sample()
-        await self._edge
+        await self.edge
 
 
 async def live(dut, label, steps, **options):
@@ -37,7 +37,7 @@ async def live(dut, label, steps, **options):
     bench = Bench(dut)
     pins = CocotbPins(dut)
     await bench.start()
-    await pins._edge
+    await pins.edge
     driver = await random_life(pins, CONFIG, f"{bench_seed()} {label}", steps, **options)
     for what, cycles in sorted(driver.spent.items()):
         dut._log.info(
@@ -56,6 +56,20 @@ async def equals_the_model(dut):
 @cocotb.test(timeout_time=200, timeout_unit="ms")
 async def equals_the_model_with_faults_and_backpressure(dut):
     await live(dut, "faults", STEPS // 2, follow=0.5, faults=0.05, backpressure=0.6)
+
+
+@cocotb.test(timeout_time=200, timeout_unit="ms")
+async def forgets_everything_in_a_reset(dut):
+    """Reset in the middle of whatever happens; a new life must not notice the old one."""
+    for number in range(5):
+        bench = Bench(dut)
+        pins = CocotbPins(dut)
+        await bench.start()
+        await pins.edge
+        life = cocotb.start_soon(random_life(pins, CONFIG, f"{bench_seed()} {number}", STEPS))
+        await bench.cycles(bench_seed() % 100 + 700 * number + 300)
+        life.cancel()
+        await live(dut, f"after reset {number}", STEPS // 10)
 
 
 @cocotb.test(timeout_time=200, timeout_unit="ms")

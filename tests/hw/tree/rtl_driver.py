@@ -223,10 +223,13 @@ class TreeDriver:
                 self.pins.set("children__valid", 0)
         return answers
 
-    async def end(self, answers):
-        """End the pass, as finished or aborted; compare records."""
-        aborted = self.model.aborted
-        summary = self.model.end_pass({} if aborted else answers)
+    async def end(self, answers, fail=False):
+        """End the pass as finished, aborted or failed; compare records."""
+        aborted = fail or self.model.aborted
+        if fail:
+            summary = self.model.fail_pass()
+        else:
+            summary = self.model.end_pass({} if aborted else answers)
         for _ in range(4):
             await self.tick()
         begin = self.cycle
@@ -276,6 +279,11 @@ async def random_life(
         while rng.random() < in_pass:
             await driver.send(host.command())
             driver.check_kill()
+        if rng.random() < host.faults / 4:
+            for row in rows:
+                host.lost[row.seq] = True  # a watchdog bit: the host has to open it again
+            await driver.end(None, fail=True)
+            continue
         if answers is None and not driver.model.aborted:
             answers = await driver.answer(rows, contexts)
         await driver.end(answers)
