@@ -93,7 +93,7 @@ class ChildEmitter(wiring.Component):
 
     def _build_log(self, m: Module) -> Signal:
         """Four steps from a row's sum to its log-sum-exp; `step` shifts one bit along."""
-        m.submodules.log2 = rom = Rom(8, [int(value) & 255 for value in LOG2T])
+        m.submodules.log2 = rom = Rom(9, [int(value) for value in LOG2T])  # up to 256
         step = Signal(4)
         total = Signal(SUM_BITS, reset_less=True)
         level = Signal(signed(LEVEL_BITS), reset_less=True)
