@@ -1,8 +1,8 @@
 """The cycle model: what a pass costs on the device, and the least it could cost.
 
 Instructions are walked in program order. Each starts when its engine is free, its token has come
-and its words arrive; its length follows from sizes and the pipeline depths below, which are the
-RTL's. The model alone steers virtual time; RTL cycles are reported beside it.
+and its words arrive; how long it takes is the RTL's own account (`dfvg_hw.vector.timing`,
+`dfvg_hw.matmul.control`). The model alone steers virtual time; RTL cycles are reported beside it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from dfvg_host.compile.unroll import Issue, unroll
 from dfvg_host.device.emulator import PassCost
 from dfvg_host.quantize.integer import ModelDims
 from dfvg_hw.config import GROUP, PAGE, DeviceConfig
-from dfvg_hw.isa import Dest, Instruction, Op, OutOp, QuantMode
+from dfvg_hw.isa import Dest, Instruction, Op, OutOp
+from dfvg_hw.matmul.control import drain_latency
 from dfvg_hw.tree import Row
+from dfvg_hw.vector.timing import emit_cycles, vector_cycles
 
 from .ideal import ideal_words
 from .supply import WordSupply
@@ -26,43 +28,24 @@ __all__ = ["CycleModel", "Latencies", "PassShape"]
 
 @dataclass(frozen=True)
 class Latencies:
-    """Cycles that don't depend on sizes; each is checked against the RTL's own constant.
+    """Cycles between the blocks, which none of them knows alone; measured on the core.
 
     Attributes
     ----------
-    mm_array, mm_lane : int
-        Cell and sum; requantise and output lane.
     mm_gap, mm_gap_signal : int
-        Lost between MM instructions that follow each other without waiting.
+        Lost between MM instructions that follow each other; more after one that signals.
     token : int
-        From a token given to its use.
-    vec_issue, vec_settle : int
-        Per VEC instruction, and more if it waits.
-    vec_pass : int
-        Per walk over vector memory, besides the elements.
-    vec_scope, vec_scalar : int
-        Per QUANT or SOFTMAX instruction; per scalar operation, besides the rows.
-    softmax_head : int
-        Per query head of SOFTMAX, besides the elements.
-    child, child_row : int
-        Sending one child, and per row.
+        From the end of an instruction to the start of the one that waits for it.
+    decode : int
+        Cycles of a VEC instruction that pass before it looks for its token.
     pass_begin, pass_end : int
         Before the first request; after the last result and write response.
     """
 
-    mm_array: int = 6
-    mm_lane: int = 14
     mm_gap: int = 1
     mm_gap_signal: int = 2
-    token: int = 1
-    vec_issue: int = 3
-    vec_settle: int = 4
-    vec_pass: int = 9
-    vec_scope: int = 2
-    vec_scalar: int = 10
-    softmax_head: int = 9
-    child: int = 2
-    child_row: int = 6
+    token: int = 2
+    decode: int = 2
     pass_begin: int = 8
     pass_end: int = 16
 
@@ -138,33 +121,24 @@ class _Walk:
         self.free = {Dest.MM: 0.0, Dest.VEC: 0.0}
         self.tokens: dict[Dest, deque[float]] = {Dest.MM: deque(), Dest.VEC: deque()}
         self.last = 0.0
-        c = self.config
-        self.drain = 1 + c.cells - 1 + self.lat.mm_array + c.rows - 1 + self.lat.mm_lane
-        self.scalar = c.rows + self.lat.vec_scalar
+        self.drain = drain_latency(self.config)
 
     def step(self, issue: Issue) -> None:
         """Advance by one instruction."""
         i = issue.instruction
-        if i.op is Op.MM:
+        if i.op is Op.MM or (i.op is Op.SYNC and i.dest == Dest.MM):
             self._mm(i)
-        elif i.op is Op.SYNC:
-            dest = Dest(i.dest)
-            start = self._start(dest, i, self.free[dest])
-            done = start + (self.drain if dest is Dest.MM else self.lat.vec_issue)
-            self._finish(dest, i, start + self.lat.mm_gap, done)
-        elif i.op in (Op.EMBED, Op.ROPE_TABLE, Op.QUANT, Op.SOFTMAX):
+        elif i.op in (Op.EMBED, Op.ROPE_TABLE, Op.QUANT, Op.SOFTMAX, Op.SYNC):
             self._vec(i)
 
     def end(self) -> float:
         """Cycle in which the next pass may start."""
-        emit = self.shape.children * (self.lat.child_row + self.lat.child * self.config.topk)
+        emit = emit_cycles(self.config, self.shape.children) if self.shape.children else 0
         return self.last + emit + self.lat.pass_end
 
-    def _start(self, dest: Dest, i: Instruction, free: float) -> float:
-        if not i.wait:
-            return free
-        settle = self.lat.vec_settle if dest is Dest.VEC else 0
-        return max(free, self.tokens[dest].popleft() + self.lat.token + settle)
+    def _token(self, dest: Dest, i: Instruction, now: float) -> float:
+        """Wait for a token if the instruction asks for one."""
+        return max(now, self.tokens[dest].popleft() + self.lat.token) if i.wait else now
 
     def _finish(self, dest: Dest, i: Instruction, free: float, done: float) -> None:
         self.free[dest] = free
@@ -176,14 +150,16 @@ class _Walk:
     # ---- array --------------------------------------------------------------------------------
 
     def _mm(self, i: Instruction) -> None:
-        now = self._start(Dest.MM, i, self.free[Dest.MM])
-        if i.out in (OutOp.SCORE, OutOp.PV):
-            now = self._paged(i, now)
-        else:
-            bus = self.config.bus_bytes
-            now = self.supply.take(i.blocks * (1 + bus // 2 * i.groups * GROUP // bus), now)
+        now = self._token(Dest.MM, i, self.free[Dest.MM])
+        if i.op is Op.MM:
+            now = self._linear(i, now) if i.blocks else self._paged(i, now)
         gap = self.lat.mm_gap_signal if i.signal else self.lat.mm_gap
         self._finish(Dest.MM, i, now + gap, now + self.drain)
+
+    def _linear(self, i: Instruction, now: float) -> float:
+        """Blocks of a scale word and bus/2 channels."""
+        bus = self.config.bus_bytes
+        return self.supply.take(i.blocks * (1 + bus // 2 * i.groups * GROUP // bus), now)
 
     def _paged(self, i: Instruction, now: float) -> float:
         """SCORE or PV: a page's words pass once from memory and then once per further head."""
@@ -198,42 +174,25 @@ class _Walk:
     # ---- vector unit --------------------------------------------------------------------------
 
     def _vec(self, i: Instruction) -> None:
-        free = self.free[Dest.VEC] + self.lat.vec_issue
+        begin, loaded = self.free[Dest.VEC] + self.lat.decode, 0.0
         if i.op is Op.QUANT and i.gain:  # gains load before the token comes
-            free = max(free, self._load(i.groups * GROUP * 2, free, 2) - self._elements(i.groups))
-        now = self._start(Dest.VEC, i, free)
+            loaded = self._load(i.groups * GROUP, 2, begin) - i.groups * GROUP // self.config.lanes
+        work = vector_cycles(self.config, i, rows=self.shape.rows, pages=max(self.shape.pages))
+        start = self._token(Dest.VEC, i, max(begin, loaded))
+        done = start - self.lat.decode + work
         if i.op is Op.EMBED:
-            now = self._embed(i, now)
+            for _ in range(self.shape.rows):
+                start = self._load(i.groups * GROUP, 1, start)
+                start = self.supply.take(1, start)
+            done = max(done, start + i.groups * GROUP // self.config.lanes)
         elif i.op is Op.ROPE_TABLE:
             for _ in range(self.shape.rows):
-                now = self._load(i.pairs * 4, now, 4 * self.config.lanes) + 1
-        elif i.op is Op.QUANT:
-            now += self._quant(i)
-        else:
-            head = max(self.shape.pages) * self._elements(1) + self.lat.softmax_head
-            now += i.gqa * (head + self.scalar) + self.lat.vec_scope
-        self._finish(Dest.VEC, i, now, now)
+                start = self._load(i.pairs, 4, start)
+            done = max(done, start)
+        self._finish(Dest.VEC, i, done, done)
 
-    def _elements(self, groups: int) -> int:
-        """Cycles of a walk over some groups."""
-        return groups * GROUP // self.config.lanes
-
-    def _load(self, size: int, now: float, element: int) -> float:
-        """Unpack `size` bytes, `lanes` elements of `element` bytes per cycle."""
-        bus = self.config.bus_bytes
-        per_word = max(1.0, bus / (element * min(self.config.lanes, max(1, bus // element))))
-        return self.supply.take(size // bus, now, per_word)
-
-    def _embed(self, i: Instruction, now: float) -> float:
-        size = i.groups * GROUP
-        for _ in range(self.shape.rows):
-            now = self._load(size, now, 1)
-            now = self.supply.take(1, now) + 1
-        return now + self._elements(i.groups) + self.lat.vec_pass
-
-    def _quant(self, i: Instruction) -> float:
-        heads = i.mode != QuantMode.ROW
-        scopes = i.groups // i.head_groups if heads else 1
-        walk = self._elements(i.groups // scopes) + self.lat.vec_pass
-        scalars = 2 if i.rms else 1
-        return scopes * (2 * walk + scalars * self.scalar) + self.lat.vec_scope
+    def _load(self, elements: int, size: int, now: float) -> float:
+        """Unpack elements of `size` bytes: `lanes` per cycle, or one (cos, sin) pair."""
+        per_word = self.config.bus_bytes // size
+        rate = 1 if size == 4 else min(self.config.lanes, per_word)
+        return self.supply.take(elements // per_word, now, per_word / rate)
