@@ -11,15 +11,16 @@ pytestmark = [pytest.mark.rtl, pytest.mark.verilator]
 TESTS = 14
 
 
-def _run(name, *, seed, idle="random", rounds=3, burst=4, fault=0):
+def _run(name, *, seed, idle="random", rounds=3, burst=4, fault=0, testcase=None):
     config = config_of(name)
     parameters = {"config": name, "rounds": rounds, "burst": burst, "idle": idle, "fault": fault}
     run_bench(
         lambda: EngineBench(config),
         "tests.cocotb.tb_matmul",
-        expected_tests=TESTS,
+        expected_tests=1 if testcase else TESTS,
         parameters=parameters,
         seed=seed,
+        testcase=testcase,
     )
 
 
@@ -44,13 +45,14 @@ def test_matmul_sim():
 
 
 FAULTS = {
-    1: "vm of row 0: result 0 is",
-    2: "vm of row 0: result 1 is|vm of row 0: result 0 is",
-    4: "token with 0 of|a token that nothing signalled",
+    1: ("latency_is_as_documented", "vm of row 0: result 0 is"),
+    2: ("latency_is_as_documented", "vm of row 0: result 1 is|missing after"),
+    4: ("waits_for_every_token", "token with 0 of|a token that nothing signalled"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_checker_can_fail(fault):
-    with pytest.raises(BenchFailure, match=FAULTS[fault]):
-        _run("tiny", seed=1, fault=fault)
+    testcase, message = FAULTS[fault]
+    with pytest.raises(BenchFailure, match=message):
+        _run("tiny", seed=1, fault=fault, testcase=testcase)
