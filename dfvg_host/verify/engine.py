@@ -65,6 +65,9 @@ class TreeVerifier:
         self.context = _context(self._config)
         self._cache = RowCache()
         self._tree: tuple[int, int] | None = None
+        # Products rounded to 10 bits of mantissa would differ between shapes far more than fp32.
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
         if probe and model not in _probed:
             _compare_with_plain_forward(model)
             _probed.add(model)
