@@ -16,6 +16,7 @@ from dfvg_hw.errors import UsageError
 __all__ = ["add_arguments", "add_parser", "run"]
 
 _STAGES = ("all", "text", "train", "evaluate")
+_HEAD_ROWS = 4096
 
 
 def add_parser(subparsers: Any) -> None:
@@ -102,8 +103,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--head-rows",
         metavar="N",
         type=count("--head-rows"),
+        default=None,
+        help="ids the draft can propose, a multiple of 64; None: as --init has, else 4096",
+    )
+    parser.add_argument(
+        "--ffn-width",
+        metavar="N",
+        type=count("--ffn-width"),
+        default=None,
+        help="keep this many FFN neurons a layer, a multiple of 64; None: all",
+    )
+    parser.add_argument(
+        "--batch-tokens",
+        metavar="N",
+        type=count("--batch-tokens"),
         default=4096,
-        help="ids the draft can propose, a multiple of 64",
+        help="tokens of a training batch",
     )
     parser.add_argument("--epochs", metavar="N", type=count("--epochs"), default=4, help="passes")
     parser.add_argument("--rate", metavar="R", type=_rate, default=1e-3, help="learning rate")
@@ -172,28 +187,47 @@ def _text(args: argparse.Namespace) -> None:
     generate_blocks(target, args.work / "text", args.blocks, GenerateConfig(seed=args.seed))
 
 
+def _draft(args: argparse.Namespace, target: Any, texts: Any) -> Any:
+    """Make the draft that training starts from; the same at every call."""
+    from .checkpoint import load_draft
+    from .dataset import choose_head_ids
+    from .draft import make_draft
+    from .reshape import narrow_ffn, with_head
+
+    ids = None
+    if args.init is None or args.head_rows is not None:
+        # The head is chosen by the first half, so that training may start before the rest exists.
+        use = texts.use_of_ids(-(-args.blocks // 2))
+        always = {*target.tokenizer.all_special_ids, target.tokenizer.eos_token_id}
+        ids = choose_head_ids(use, args.head_rows or _HEAD_ROWS, sorted(always))
+    if args.init is None:
+        draft: Any = make_draft(target.model, ids, args.layers, args.fresh_layers, args.seed)
+    else:
+        draft = load_draft(args.init, target.model)
+        if ids is not None:
+            draft = with_head(draft, target.model.get_output_embeddings().weight, ids)
+    if args.ffn_width is not None:
+        batches = texts.batches(0, 0, args.seed, 4096)[:8]
+        draft = narrow_ffn(draft, [make() for make in batches], args.ffn_width)
+    return draft
+
+
 def _train(args: argparse.Namespace) -> None:
     from dfvg_host.models import load_target
 
-    from .checkpoint import load_draft, save_draft
-    from .dataset import TextFolder, choose_head_ids
-    from .draft import macs_per_token, make_draft
+    from .checkpoint import save_draft
+    from .dataset import TextFolder
+    from .draft import macs_per_token
     from .heldout import demo_prompts
     from .train import TrainConfig, Trainer
 
     target = load_target(args.target, threads=args.threads)
     avoid = [prompt.text for prompt in [*_evaluation(args), *demo_prompts()]]
     texts = TextFolder(args.work / "text", args.blocks, target.tokenizer, avoid, args.wait)
-    config = TrainConfig(seed=args.seed, epochs=args.epochs, rate=args.rate)
-    if args.init is not None:
-        draft: Any = load_draft(args.init, target.model)
-    else:
-        # The head is chosen by the first half, so that training may start before the rest exists.
-        use = texts.use_of_ids(-(-args.blocks // 2))
-        always = target.tokenizer.all_special_ids
-        always = sorted({*always, target.tokenizer.eos_token_id})
-        ids = choose_head_ids(use, args.head_rows, always)
-        draft = make_draft(target.model, ids, args.layers, args.fresh_layers, args.seed)
+    config = TrainConfig(
+        seed=args.seed, epochs=args.epochs, rate=args.rate, batch_tokens=args.batch_tokens
+    )
+    draft = _draft(args, target, texts)
     Trainer(draft, texts, args.work / "train", config).run()
     record = {
         "target": target.name,
@@ -202,7 +236,7 @@ def _train(args: argparse.Namespace) -> None:
         "macs_per_token": macs_per_token(draft),
         "blocks": args.blocks,
         "train": asdict(config),
-        "init": str(args.init.name) if args.init else None,
+        "init": args.init.name if args.init else None,
     }
     save_draft(_output(args), draft, record)
 

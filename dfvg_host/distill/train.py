@@ -131,6 +131,7 @@ class Trainer:
         record |= {
             "layers": self.draft.config.num_hidden_layers,
             "head": len(self.draft.output_ids),
+            "ffn": self.draft.config.intermediate_size,
         }
         if not path.exists():
             path.write_text(json.dumps(record, indent=1) + "\n")

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from dfvg_host.cli.main import main
 from dfvg_host.distill import cli, generate
@@ -52,11 +51,14 @@ def test_start_from_a_draft(tmp_path: Path, options: list[str]) -> None:
     assert main(["distill", "train", *options]) == 0
     first, second = tmp_path / "w" / "draft", tmp_path / "second"
     again = [*options, "--init", str(first), "--work", str(tmp_path / "w2"), "-o", str(second)]
+    again += ["--head-rows", "128", "--ffn-width", "64"]
     (tmp_path / "w2").mkdir()
     (tmp_path / "w2" / "text").symlink_to(tmp_path / "w" / "text")
     assert main(["distill", "train", *again]) == 0
     one, two = load_draft(first, tiny_llama()), load_draft(second, tiny_llama())
-    assert torch.equal(one.output_ids, two.output_ids)
+    assert (len(one.output_ids), len(two.output_ids)) == (64, 128)
+    assert set(one.output_ids.tolist()) <= set(two.output_ids.tolist())
+    assert (one.config.intermediate_size, two.config.intermediate_size) == (128, 64)
     assert two.record["init"] == "draft"
     assert two.digest != one.digest
 
@@ -68,6 +70,7 @@ def test_start_from_a_draft(tmp_path: Path, options: list[str]) -> None:
         (["--layers", "0,x"], "--layers is '0,x': expected target layers such as 0,1,29"),
         (["--layers", "0,7"], "layer 7 is not one of the target's 0 to 2"),
         (["--head-rows", "100"], "head rows must be a multiple of 64, not 100"),
+        (["--ffn-width", "100"], "FFN width must be a multiple of 64 up to 128, not 100"),
         (["--rate", "0"], "--rate is '0': expected a number above 0"),
         (["--target", "no-such-model"], "unknown model 'no-such-model'"),
         (["--eval-prompts", "missing.jsonl"], "--eval-prompts missing.jsonl: No such file"),
