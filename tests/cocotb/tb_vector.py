@@ -101,6 +101,58 @@ async def quantises(dut):
     await check_vm(harness, model)
 
 
+def extreme_vectors():
+    """Vectors of two groups at which magnitude, carry or sign go wrong first."""
+    top = (1 << 31) - 1
+    base = np.zeros(128, dtype=np.int64)
+    yield base
+    for value in (1, -1, top, -top, 127, 255, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, -(1 << 15)):
+        yield base + value
+        single = base.copy()
+        single[77] = value
+        yield single
+    # Just below, at and above half of the maximum: the group exponent's comparison.
+    for low in ((1 << 29) - 1, 1 << 29, (1 << 29) + 1, (top >> 1) + 1, top >> 15, top >> 16):
+        pair = base.copy()
+        pair[5], pair[100] = top, low
+        yield pair
+    # Rounds up to the next power of two, so mantissa and exponent carry.
+    yield base + (0x1FFFF << 13) + 1
+    yield base + 0x7FFF8001
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def quantises_extremes(dut):
+    """Every extreme vector in every mode, with and without gain and rms."""
+    harness = await begin(dut)
+    rng, config = harness.rng, harness.config
+    vectors, rows = list(extreme_vectors()), config.rows
+    model = VectorModel(config, [True] * rows, [0] * rows, [1] + [0] * (config.max_seqs - 1))
+    harness.set_context(model)
+    ends = np.array([rng.choice([-32768, 32767, 1 << 14, -1, 0]) for _ in range(128)])
+    for start in range(0, len(vectors), rows):
+        chunk = (vectors[start:] + vectors)[:rows]
+        values = np.stack(chunk)
+        await harness.write_vm(0, values)
+        model.set_vm(0, values)
+        for mode, gain, eps in (
+            (QuantMode.ROW, None, None),
+            (QuantMode.ROW, ends, 0),
+            (QuantMode.ROW, None, (1 << 40) - 1),
+            (QuantMode.HEAD_Q, None, None),
+            (QuantMode.HEAD_K, None, None),
+            (QuantMode.HEAD_V, None, None),
+        ):
+            fields = {"mode": int(mode), "groups": 2, "head_groups": 1 + (mode == QuantMode.HEAD_V)}
+            if gain is not None:
+                fields |= {"gain": 1, "gain_frac": rng.choice([0, 14, 15])}
+            if eps is not None:
+                fields |= {"rms": 1, "eps": eps}
+            instruction = Instruction(Op.QUANT, **fields)
+            await harness.run(instruction, model.quant(instruction, gain))
+            harness.compare(model)
+
+
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def embeds_and_loads_rotary_tables(dut):
     harness = await begin(dut)
