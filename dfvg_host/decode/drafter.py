@@ -164,6 +164,8 @@ class Drafter:
             return otherwise
 
     def _open(self, prompt: tuple[int, ...], stops: tuple[int, ...]) -> None:
+        if not isinstance(self._device, VirtualTimeDevice):
+            raise DeviceError("device keeps wall-clock time: only virtual-time devices are paced")
         check_versions(self._device.info)
         self.rows = self._device.info.config.rows
         # The device takes a few stop tokens only; the mirror knows them all.

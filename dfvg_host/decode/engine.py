@@ -66,6 +66,7 @@ class Engine:
         self.profile = load_profile(verifier_profile or DEFAULT_PROFILE)
         shape = get_config(config) if isinstance(config, str) else config
         if isinstance(target, str | None):
+            progress(f"loading target {target or DEFAULT_TARGET}")
             target = load_target(target or DEFAULT_TARGET, dtype=dtype, threads=threads)
         self.target = target
         self.device: VirtualTimeDevice | None = None

@@ -163,7 +163,9 @@ class _Run:
 
     def _can_draft(self, limit: int, warn: Callable[[str], None]) -> bool:
         """Whether opening the device is of use."""
-        if self.device is None or self.params.tree_budget == 0 or self.output.remaining <= 1:
+        if self.device is None or self.output.remaining <= 1:
+            return False
+        if self.params.tree_budget == 0 or self.params.passes_per_round == 0:
             return False
         if len(self.prompt) >= limit:
             warn(

@@ -39,7 +39,8 @@ def main(args: argparse.Namespace) -> int:
     """
     requests = _requests(args)
     params = _params(args)
-    say = _silent if args.quiet else _Seldom()
+    quiet = args.quiet or args.max_new_tokens == 0
+    say = _silent if quiet else _Seldom()
     rtl = {"vcd": args.vcd, "vcd_passes": args.vcd_passes} if args.device == "rtl" else None
     results: list[Result] = []
     interrupted = False
@@ -63,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
             interrupted = True
         finally:
             _write_stats(args.stats, results, many=args.jsonl is not None)
-        if not args.quiet and args.max_new_tokens:
+        if not quiet:
             for line in _closing_lines(results, engine, many=args.jsonl is not None):
                 print(line, file=sys.stderr)
     if interrupted:
@@ -76,10 +77,10 @@ def _silent(text: str) -> None:
 
 
 class _Seldom:
-    """Prints a progress line if the last one, or the start, is two seconds ago."""
+    """Prints the first progress line, and others if the last one is two seconds ago."""
 
     def __init__(self) -> None:
-        self._shown = time.monotonic()
+        self._shown = float("-inf")
 
     def __call__(self, text: str) -> None:
         if time.monotonic() - self._shown > _PROGRESS_SECONDS:

@@ -2,6 +2,7 @@
 
 import random
 import re
+import types
 
 import pytest
 import torch
@@ -262,6 +263,18 @@ def test_a_draft_that_lacks_a_token_of_the_prompt_is_not_used():
     assert got.tokens == plain(loaded.model, [5, 70], 5)
     assert got.degraded == 1
     assert "bad message" in warnings[0]
+
+
+def test_a_device_on_wall_clock_time_is_not_used():
+    device = ModelDevice(target().model)
+    bare = types.SimpleNamespace(
+        info=device.info, send=device.send, poll=device.poll, close=device.close
+    )
+    warnings = []
+    got = decode(target(), bare, [5, 6], params(5), warn=warnings.append)
+    assert got.degraded == 1
+    assert "wall-clock" in warnings[0]
+    assert not device.sent
 
 
 def test_a_device_of_other_versions_is_not_used():

@@ -266,6 +266,15 @@ def test_bad_prompt_files(models, tmp_path, capsys, content, texts):
     refused(capsys, decode(models, "--jsonl", path, prompt=None), *texts)
 
 
+def test_what_was_finished_before_an_error_is_kept(models, tmp_path, capsys):
+    prompts, path = tmp_path / "p.jsonl", tmp_path / "s.json"
+    prompts.write_text('{"prompt": "one"}\n{"prompt": "' + "x" * 600 + '"}')
+    code = decode(models, "--jsonl", prompts, "--stats", path, prompt=None)
+    assert code == 2
+    assert len(stats(path)) == 1
+    assert "line 2: prompt of 600 tokens" in capsys.readouterr().err
+
+
 def test_empty_prompt_begins_with_bos(models, tmp_path, capsys):
     target = save(tmp_path / "bos", tiny_models.model("llama", vocab_size=259), bos=True)
     assert decode({"target": target, "draft": "none"}, "--quiet", prompt="") == 0

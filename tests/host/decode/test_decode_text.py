@@ -53,6 +53,40 @@ def test_unfinished_character_is_shown_at_the_end_only():
     assert text.finish() == "\ufffd"
 
 
+def sentencepiece_like():
+    """A tokenizer that marks spaces at the front of words and drops the first one when decoding."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = [*"abcdefgh.", "\u2581", "\u2581a", "\u2581be", "ca", "b."]
+    vocab = {"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
+    vocab |= {letter: 257 + place for place, letter in enumerate(letters)}
+    merges = [("\u2581", "a"), ("b", "."), ("c", "a")]
+    core = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True))
+    core.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    core.decoder = decoders.Sequence(
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=core, clean_up_tokenization_spaces=False)
+
+
+@pytest.mark.parametrize("text", ["a be ca", "ca. a", "  a  b.", "a é日🙂 ca b."])
+def test_spaces_at_the_front_of_words(text):
+    tokenizer = sentencepiece_like()
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    stream = TextStream(tokenizer)
+    pieces = [stream.push(token) for token in tokens] + [stream.finish()]
+    assert "".join(pieces) == stream.text == tokenizer.decode(tokens)
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
 @pytest.mark.parametrize(
     ("text", "stops", "kept"),
     [
