@@ -48,6 +48,8 @@ class Access(enum.Enum):
     """Sticky; writing 1 clears it."""
     W1P = "w1p"
     """Writing 1 triggers something; reads as 0."""
+    LIVE = "live"
+    """Writable, and changed by the hardware too."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def _pair(name: str, address: int, access: Access, doc: str) -> list[Register]:
 
 
 _RO, _RW, _W1C, _W1P = Access.RO, Access.RW, Access.W1C, Access.W1P
+_LIVE = Access.LIVE
 
 REGISTERS: tuple[Register, ...] = (
     _whole("id", 0x000, _RO, "reads 0x47564644, the letters DFVG", init=DEVICE_ID),
@@ -110,6 +113,7 @@ REGISTERS: tuple[Register, ...] = (
         _field("enable", 0, _RW, "run passes"),
         _field("soft_reset", 1, _W1P, "reset everything but weights, program and rings"),
         _field("stats", 2, _W1P, "send a STATS message"),
+        _field("free_run", 3, _RW, "run passes whatever `pass_grant` says"),
     )),
     Register("status", 0x01C, "state", (
         _field("running", 0, _RO, "a pass is running"),
@@ -123,6 +127,7 @@ REGISTERS: tuple[Register, ...] = (
         _field("host_read", 3, _W1C, "host memory answered a read with an error or not at all"),
         _field("host_write", 4, _W1C, "host memory answered a write with an error"),
         _field("line", 5, _W1C, "a command or mailbox line had a wrong CRC"),
+        _field("program", 6, _W1C, "an instruction or a dependency token can't be right"),
     )),
     _whole("error_info", 0x024, _RO, "detail of the first error since the last clear"),
     _whole("watchdog", 0x028, _RW, "cycles a pass may take, 0 for no limit"),
@@ -130,12 +135,15 @@ REGISTERS: tuple[Register, ...] = (
         _field("pc", (0, 15), _RO, "program counter"),
         _field("engines", (16, 23), _RO, "busy bits: load, matmul, vector, merge, tree"),
     )),
+    _whole("pass_grant", 0x030, _LIVE, "passes that may still start; a start takes one off"),
     *_pair("ring", 0x040, _RW, "bus address of the device-to-host ring, 4 KiB aligned"),
-    _whole("ring_lines", 0x048, _RW, "lines in it, a power of two, 64 to 65536", width=17),
+    _whole("ring_lines", 0x048, _RW,
+           "lines, a power of two, 64 to 65536; writing restarts the ring at tag 1", width=17),
     _whole("ring_consumed", 0x04C, _RW, "lines consumed by the host, modulo 2^32"),
     _whole("ring_produced", 0x050, _RO, "lines written by the device, modulo 2^32"),
     *_pair("command", 0x060, _RW, "bus address of the command ring, 4 KiB aligned"),
-    _whole("command_lines", 0x068, _RW, "lines in it, a power of two, 64 to 65536", width=17),
+    _whole("command_lines", 0x068, _RW,
+           "lines in it, as above; writing restarts it and all mailboxes at tag 1", width=17),
     _whole("command_produced", 0x06C, _RW, "doorbell: lines written by the host, modulo 2^32"),
     _whole("command_consumed", 0x070, _RO, "lines consumed by the device, modulo 2^32"),
     *_pair("cycles", 0x080, _RO, "clock cycles since reset"),
@@ -145,6 +153,7 @@ REGISTERS: tuple[Register, ...] = (
     _whole("verdicts", 0x09C, _RO, "verdicts applied"),
     _whole("bad_lines", 0x0A0, _RO, "lines dropped because of their CRC"),
     _whole("clock_khz", 0x0A4, _RO, "core clock, kHz"),
+    *_pair("turn_cycles", 0x0A8, _RO, "clock cycles of passes, with choice of rows and records"),
     # The model registers follow the image; see docs/image-format.md for their meaning.
     _whole("model_kv_base", 0x100, _RW, "KV region, units of 64 bytes", width=26),
     _whole("model_kv_page", 0x104, _RW, "stride of a physical page, units of 64 bytes", width=26),
@@ -165,6 +174,8 @@ REGISTERS: tuple[Register, ...] = (
     _whole("model_vocab", 0x130, _RW, "rows of the embedding table", width=20),
     _whole("model_program", 0x134, _RW, "program in device memory, units of 64 bytes", width=26),
     _whole("model_program_length", 0x138, _RW, "instructions of it; writing loads them", width=16),
+    _whole("model_ids_base", 0x13C, _RW,
+           "token id (u32) of each channel of the head, units of 64 bytes", width=26),
 )  # fmt: skip
 """All registers, by ascending address."""
 

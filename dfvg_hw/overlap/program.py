@@ -24,7 +24,7 @@ class ProgramLoader(wiring.Component):
     """Reads ``length`` instructions and writes them one by one.
 
     *Throughput*: an instruction per cycle, or a word per cycle where a word is shorter. Reset stops
-    it; program memory then holds part of the program, and `loaded` stays low.
+    it; if that cuts a load short, program memory holds part of the program and `loaded` stays low.
 
     Parameters
     ----------
@@ -71,6 +71,8 @@ class ProgramLoader(wiring.Component):
         count = Signal(range(config.prog_depth + 1))
         index = Signal(range(config.prog_depth + 1))
         fits = Signal()
+        # Outlives an aborted pass: program memory keeps the program.
+        loaded = Signal(reset_less=True)
         per_word = config.bus_bytes // INSTRUCTION_BYTES  # 0: two words an instruction
         request = self.request.payload
         words = count << 1
@@ -82,11 +84,12 @@ class ProgramLoader(wiring.Component):
             request.words.eq(words),
             request.target.eq(Target.PROGRAM),
             self.write_addr.eq(index),
+            self.loaded.eq(loaded),
         ]
         with m.FSM() as fsm:
             with m.State("IDLE"):
                 with m.If(self.start):
-                    m.d.sync += [self.loaded.eq(0), count.eq(self.length), index.eq(0)]
+                    m.d.sync += [loaded.eq(0), count.eq(self.length), index.eq(0)]
                     with m.If(fits):
                         m.next = "REQUEST"
             with m.State("REQUEST"):
@@ -98,7 +101,7 @@ class ProgramLoader(wiring.Component):
                 with m.If(self.write_en):
                     m.d.sync += index.eq(index + 1)
                     with m.If(index == count - 1):
-                        m.d.sync += self.loaded.eq(1)
+                        m.d.sync += loaded.eq(1)
                         m.next = "IDLE"
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
         return m

@@ -6,6 +6,7 @@
 // Writes are taken one beat a cycle with the same stalls; the response follows after `latency`.
 #pragma once
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -58,10 +59,9 @@ class Storage {
         }
     }
     bool holds(uint64_t address, uint64_t size) const {
-        return address >= base_ && address - base_ + size <= bytes_.size();
+        return address >= base_ && size <= bytes_.size() && address - base_ <= bytes_.size() - size;
     }
     uint8_t* at(uint64_t address) { return &bytes_[address - base_]; }
-    uint64_t base() const { return base_; }
     uint64_t size() const { return bytes_.size(); }
     uint8_t* data() { return bytes_.data(); }
 
@@ -70,39 +70,55 @@ class Storage {
     std::vector<uint8_t> bytes_;
 };
 
-// Ports is a struct of pointers to the Verilated model's signals (see card.cpp). All members are
-// evaluated once a cycle: `sample` before the clock edge, `drive` after it.
+// Pointers to the signals of one AXI4 port; `Address` and `Strobe` are the model's types for them.
+template <typename Address, typename Strobe>
+struct AxiPorts {
+    uint8_t *arvalid, *arready, *arid, *arlen, *arsize, *arburst;
+    Address* araddr;
+    uint8_t *rvalid, *rready, *rid, *rresp, *rlast, *rdata;
+    uint8_t *awvalid, *awready, *awid, *awlen, *awsize, *awburst;
+    Address* awaddr;
+    uint8_t *wvalid, *wready, *wlast, *wdata;
+    Strobe* wstrb;
+    uint8_t *bvalid, *bready, *bid, *bresp;
+};
+
+// All members are evaluated once a cycle: `sample` before the clock edge, `drive` after it.
 template <typename Ports>
 class AxiMemory {
   public:
     AxiMemory(std::string name, Ports ports, uint32_t word, Storage& storage, Timing timing,
               uint64_t seed, Violations& violations)
         : name_(std::move(name)), p_(ports), word_(word), storage_(storage), timing_(timing),
-          random_(seed), violations_(violations), beat_(word), held_w_(word) {}
+          random_(seed), violations_(violations), held_w_(word) {}
 
     // Looks at the handshakes of the cycle that ends now.
     void sample(uint64_t now) {
-        check_stability();
+        check_address(*p_.arvalid, *p_.arready, *p_.araddr, *p_.arlen, held_ar_, "read");
+        check_address(*p_.awvalid, *p_.awready, *p_.awaddr, *p_.awlen, held_aw_, "write");
+        check_beat();
         if (*p_.arvalid && *p_.arready) accept_read(now);
-        if (*p_.rvalid && *p_.rready) {
+        if (r_valid_ && *p_.rready) {
             r_valid_ = false;
             ++words_read;
         }
         if (*p_.awvalid && *p_.awready) accept_write();
         if (*p_.wvalid && *p_.wready) accept_beat(now);
-        if (*p_.bvalid && *p_.bready) b_valid_ = false;
+        if (b_valid_ && *p_.bready) {
+            b_valid_ = false;
+            ++bursts_answered;
+        }
     }
 
     // Sets this memory's outputs for the next cycle.
     void drive(uint64_t now) {
-        const bool stalled = stall_until_ > now;
-        *p_.arready = !dead && reads_.size() < timing_.outstanding;
-        *p_.awready = !dead && writes_.size() < timing_.outstanding;
-        if (!r_valid_ && !reads_.empty() && !stalled && !dead) next_beat(now);
+        const bool awake = !dead && stall_until_ <= now;
+        *p_.arready = awake && reads_.size() < timing_.outstanding;
+        *p_.awready = awake && writes_.size() < timing_.outstanding;
+        if (!r_valid_ && !reads_.empty() && awake) next_beat(now);
         *p_.rvalid = r_valid_;
-        *p_.wready = !dead && !stalled && !writes_.empty() && writes_.front().left > 0 &&
-                     !random_.percent(timing_.stall_percent);
-        if (!b_valid_ && !responses_.empty() && responses_.front().due <= now && !dead) {
+        *p_.wready = awake && !writes_.empty() && !random_.percent(timing_.stall_percent);
+        if (!b_valid_ && !responses_.empty() && awake && responses_.front().due <= now) {
             *p_.bresp = responses_.front().resp;
             *p_.bid = responses_.front().id;
             responses_.pop_front();
@@ -112,8 +128,8 @@ class AxiMemory {
     }
 
     void stall(uint64_t until) { stall_until_ = until; }
-    void fail_reads(uint64_t after_words) { fail_read_at_ = words_read + after_words; }
-    void fail_writes(uint64_t after_words) { fail_write_at_ = words_written + after_words; }
+    void fail_read(uint64_t after_words) { fail_read_at_ = words_read + after_words; }
+    void fail_write(uint64_t after_words) { fail_write_at_ = words_written + after_words; }
 
     // Forgets what is in flight, as a reset of the whole card does.
     void clear() {
@@ -121,12 +137,14 @@ class AxiMemory {
         writes_.clear();
         responses_.clear();
         r_valid_ = b_valid_ = false;
-        held_ar_ = held_aw_ = held_w_valid_ = false;
+        held_ar_.valid = held_aw_.valid = held_w_valid_ = false;
+        *p_.rvalid = *p_.bvalid = *p_.arready = *p_.awready = *p_.wready = 0;
     }
 
     bool dead = false;  // answers nothing any more
     uint64_t words_read = 0;
     uint64_t words_written = 0;
+    uint64_t bursts_answered = 0;
 
   private:
     struct Read {
@@ -143,12 +161,16 @@ class AxiMemory {
         uint32_t id;
         uint8_t resp;
     };
+    struct Held {
+        bool valid = false;
+        uint64_t address = 0;
+        uint32_t length = 0;
+    };
 
-    void complain(const char* what, uint64_t address) {
-        char text[160];
-        std::snprintf(text, sizeof text, "%s: %s at address 0x%llx", name_.c_str(), what,
-                      static_cast<unsigned long long>(address));
-        violations_.add(text);
+    void complain(const std::string& what, uint64_t address) {
+        char text[32];
+        std::snprintf(text, sizeof text, " at address 0x%llx", (unsigned long long)address);
+        violations_.add(name_ + ": " + what + text);
     }
 
     void check_burst(uint64_t address, uint32_t beats, uint32_t size, uint32_t burst) {
@@ -159,20 +181,19 @@ class AxiMemory {
             complain("burst crosses a 4 KiB line", address);
     }
 
-    // A valid address or beat that was not accepted must not change or go away.
-    void check_stability() {
-        if (held_ar_ && (!*p_.arvalid || *p_.araddr != held_araddr_ || *p_.arlen != held_arlen_))
-            complain("read address changed before it was accepted", held_araddr_);
-        if (held_aw_ && (!*p_.awvalid || *p_.awaddr != held_awaddr_ || *p_.awlen != held_awlen_))
-            complain("write address changed before it was accepted", held_awaddr_);
+    // A valid address that was not accepted must not change or go away.
+    void check_address(bool valid, bool ready, uint64_t address, uint32_t length, Held& held,
+                       const char* what) {
+        if (held.valid && (!valid || address != held.address || length != held.length))
+            complain(std::string(what) + " address changed before it was accepted", held.address);
+        held.valid = valid && !ready;
+        held.address = address;
+        held.length = length;
+    }
+
+    void check_beat() {
         if (held_w_valid_ && (!*p_.wvalid || std::memcmp(p_.wdata, held_w_.data(), word_)))
             complain("write beat changed before it was accepted", 0);
-        held_ar_ = *p_.arvalid && !*p_.arready;
-        held_araddr_ = *p_.araddr;
-        held_arlen_ = *p_.arlen;
-        held_aw_ = *p_.awvalid && !*p_.awready;
-        held_awaddr_ = *p_.awaddr;
-        held_awlen_ = *p_.awlen;
         held_w_valid_ = *p_.wvalid && !*p_.wready;
         if (held_w_valid_) std::memcpy(held_w_.data(), p_.wdata, word_);
     }
@@ -186,17 +207,16 @@ class AxiMemory {
         Read& read = reads_.front();
         if (read.due > now || random_.percent(timing_.stall_percent)) return;
         uint8_t resp = kOkay;
-        if (!storage_.holds(read.address, word_)) {
-            resp = kDecodeError;
-            std::memset(beat_.data(), 0xEE, word_);
+        if (storage_.holds(read.address, word_)) {
+            std::memcpy(p_.rdata, storage_.at(read.address), word_);
         } else {
-            std::memcpy(beat_.data(), storage_.at(read.address), word_);
+            resp = kDecodeError;
+            std::memset(p_.rdata, 0xEE, word_);
         }
         if (words_read >= fail_read_at_) {
             resp = kSlaveError;
             fail_read_at_ = ~0ull;
         }
-        std::memcpy(p_.rdata, beat_.data(), word_);
         *p_.rresp = resp;
         *p_.rid = read.id;
         *p_.rlast = read.left == 1;
@@ -239,11 +259,9 @@ class AxiMemory {
     std::deque<Read> reads_;
     std::deque<Write> writes_;
     std::deque<Response> responses_;
-    std::vector<uint8_t> beat_, held_w_;
-    bool r_valid_ = false, b_valid_ = false;
-    bool held_ar_ = false, held_aw_ = false, held_w_valid_ = false;
-    uint64_t held_araddr_ = 0, held_awaddr_ = 0;
-    uint32_t held_arlen_ = 0, held_awlen_ = 0;
+    std::vector<uint8_t> held_w_;
+    bool r_valid_ = false, b_valid_ = false, held_w_valid_ = false;
+    Held held_ar_, held_aw_;
     uint64_t stall_until_ = 0;
     uint64_t fail_read_at_ = ~0ull, fail_write_at_ = ~0ull;
 };
