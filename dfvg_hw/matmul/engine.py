@@ -106,25 +106,24 @@ class MatmulEngine(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Return the hardware."""
         m = Module()
-        m.submodules.decoder = self._decoder = Decoder(self._config)
-        m.submodules.sequencer = self._sequencer = Sequencer(self._config)
-        m.submodules.replay = self._replay = ReplayBuffer(self._config)
-        self._build_front(m)
-        rows = self._build_rows(m)
+        m.submodules.decoder = decoder = Decoder(self._config)
+        m.submodules.sequencer = sequencer = Sequencer(self._config)
+        m.submodules.replay = replay = ReplayBuffer(self._config)
+        self._build_front(m, decoder, sequencer, replay)
+        rows = self._build_rows(m, sequencer, replay.word_o)
         self._build_lanes(m, rows)
-        self._build_status(m, rows[-1])
+        self._build_status(m, rows[-1], sequencer, decoder.busy)
         return m
 
-    def _build_front(self, m: Module) -> None:
+    def _build_front(
+        self, m: Module, decoder: Decoder, sequencer: Sequencer, replay: ReplayBuffer
+    ) -> None:
         """Connect decoder, sequencer and replay buffer."""
-        sequencer, replay = self._sequencer, self._replay
-        wiring.connect(m, wiring.flipped(self.issue), self._decoder.i)
-        wiring.connect(m, self._decoder.o, sequencer.command)
+        wiring.connect(m, wiring.flipped(self.issue), decoder.i)
+        wiring.connect(m, decoder.o, sequencer.command)
+        wiring.connect(m, wiring.flipped(self.words), sequencer.words)
         wiring.connect(m, wiring.flipped(self.kv), sequencer.kv)
         m.d.comb += [
-            sequencer.words.valid.eq(self.words.valid),
-            sequencer.words.payload.eq(self.words.payload),
-            self.words.ready.eq(sequencer.words.ready),
             sequencer.head_groups.eq(self.head_groups),
             sequencer.vec_token.eq(self.vec_token),
             self.vec_take.eq(sequencer.vec_take),
@@ -139,21 +138,21 @@ class MatmulEngine(wiring.Component):
             for inner, outer in zip(sequencer.sequences, self.sequences, strict=True)
         ]
 
-    def _skewed_word(self, m: Module) -> Value:
-        """Return the word with the slice of cell c delayed by c cycles."""
+    def _skewed(self, m: Module, word: Value) -> Value:
+        """Return `word` with the slice of cell c delayed by c cycles."""
         bits = 8 * LANES_PER_CELL
         slices = []
         for cell in range(self._config.cells):
             part = Signal(bits, name=f"slice_{cell}")
-            m.d.comb += part.eq(self._replay.word_o[cell * bits : (cell + 1) * bits])
+            m.d.comb += part.eq(word[cell * bits : (cell + 1) * bits])
             slices.append(delayed(m, part, cell, f"skew_{cell}")[-1])
         return Cat(*slices)
 
-    def _build_rows(self, m: Module) -> list[ArrayRow]:
+    def _build_rows(self, m: Module, sequencer: Sequencer, word: Value) -> list[ArrayRow]:
         """Chain the array rows."""
-        config, sequencer = self._config, self._sequencer
+        config = self._config
         delay = ArrayRow.beat_delay(config.cells)
-        weight, addr = self._skewed_word(m), sequencer.addr
+        weight, addr = self._skewed(m, word), sequencer.addr
         beat = delayed(m, sequencer.beat, delay, "beat", reset=True)[-1]
         control = delayed(m, sequencer.control, delay, "control")[-1]
         tag = delayed(m, sequencer.tag, delay, "tag")[-1]
@@ -198,16 +197,18 @@ class MatmulEngine(wiring.Component):
             ):
                 wiring.connect(m, wiring.flipped(outer), inner)
 
-    def _build_status(self, m: Module, last_row: ArrayRow) -> None:
+    def _build_status(
+        self, m: Module, last_row: ArrayRow, sequencer: Sequencer, decoding: Value
+    ) -> None:
         """Report completion: a token one cycle after the last write, and idleness."""
         drain = drain_latency(self._config) + 1
         flight = Signal(bits_for_range(drain + 1))
         m.d.sync += self.token.eq(
             delayed(m, last_row.marker, LANE_LATENCY, "marker", reset=True)[-1]
         )
-        with m.If(self._sequencer.beat.valid):
+        with m.If(sequencer.beat.valid):
             m.d.sync += flight.eq(drain)
         with m.Elif(flight != 0):
             m.d.sync += flight.eq(flight - 1)
-        queued = self.issue.valid | self._decoder.busy | self._sequencer.busy
-        m.d.comb += self.idle.eq(~queued & ~self._sequencer.beat.valid & (flight == 0))
+        queued = self.issue.valid | decoding | sequencer.busy
+        m.d.comb += self.idle.eq(~queued & ~sequencer.beat.valid & (flight == 0))

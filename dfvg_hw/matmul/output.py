@@ -66,6 +66,11 @@ class OutputLane(wiring.Component):
                 "logits": Out(valid_only(logit())),
             }
         )
+        # The result that came `stage` cycles ago; stage 0 is combinational.
+        stages, item = range(OUTPUT_LATENCY), lane_result(config)
+        self._valid = [Signal(name=f"valid_{s}") for s in stages]
+        self._y = [Signal(signed(32), name=f"y_{s}", reset_less=True) for s in stages]
+        self._i = [Signal(item, name=f"item_{s}", reset_less=True) for s in stages]
 
     def elaborate(self, platform: Any) -> Module:
         """Return the hardware."""
@@ -94,19 +99,19 @@ class OutputLane(wiring.Component):
     def _build_stages(self, m: Module) -> None:
         """Delay results on their way to vector memory."""
         writes = (self.i.out != OutOp.SCORE) & (self.i.out != OutOp.TOPK)
-        first = Signal(name="writes")
-        m.d.comb += first.eq(self.valid & writes)
-        self._valid, self._y, self._i = [first], [self.y], [self.i]
+        m.d.comb += [
+            self._valid[0].eq(self.valid & writes),
+            self._y[0].eq(self.y),
+            self._i[0].eq(self.i),
+        ]
         for stage in range(1, OUTPUT_LATENCY):
-            valid = Signal(name=f"valid_{stage}")
-            y = Signal(signed(32), name=f"y_{stage}", reset_less=True)
-            item = Signal(lane_result(self._config), name=f"item_{stage}", reset_less=True)
-            m.d.sync += valid.eq(self._valid[-1])
-            with m.If(self._valid[-1]):
-                m.d.sync += [y.eq(self._y[-1]), item.eq(self._i[-1])]
-            self._valid.append(valid)
-            self._y.append(y)
-            self._i.append(item)
+            before = stage - 1
+            m.d.sync += self._valid[stage].eq(self._valid[before])
+            with m.If(self._valid[before]):
+                m.d.sync += [
+                    self._y[stage].eq(self._y[before]),
+                    self._i[stage].eq(self._i[before]),
+                ]
 
     def _is(self, stage: int, out: OutOp, odd: int | None = None) -> Any:
         """Whether the result at `stage` is of an operation and the given half of a pair."""

@@ -90,36 +90,37 @@ class RequantLane(wiring.Component):
             self.o_valid.eq(valid[-1]),
             self.o.eq(result[-1]),
         ]
-        self._build_row_scale(m, valid, data.View(_SCALE, scales.r_data), shift[2])
-        self._build_column_scale(m, valid, column[4])
+        u, amount = self._build_row_scale(m, valid, data.View(_SCALE, scales.r_data), shift[2])
+        self._build_column_scale(m, valid, u, amount, column[4])
         return m
 
-    def _build_row_scale(self, m: Module, valid: list, scale: data.View, shift: Signal) -> None:
-        """Stages 0 to 3: pre-shift, product with the row's mantissa, final shift amount."""
+    def _build_row_scale(
+        self, m: Module, valid: list, scale: data.View, shift: Signal
+    ) -> tuple[Signal, Signal]:
+        """Stages 0 to 3: pre-shift, product with the row's mantissa; also the final shift."""
         # Shifters keep one bit below the result: it decides the rounding in the next stage.
         guarded = Signal(signed(ACC.width + 1), reset_less=True)
         rounded = Signal(signed(ACC.width + 1))
-        self._t = t = Signal(signed(32), name="t", reset_less=True)
+        t = Signal(signed(32), reset_less=True)
         product = Signal(signed(48), reset_less=True)
-        self._u = Signal(signed(32), name="u", reset_less=True)
-        self._amount = Signal(range(SHIFT_MAX + 1), name="amount", reset_less=True)
-        amount = clamp(m, shift - scale.exp, 0, SHIFT_MAX, "shift_amount")
-        amount_next = Signal(range(SHIFT_MAX + 1), name="amount_3", reset_less=True)
-        amount_last = Signal(range(SHIFT_MAX + 1), name="amount_4", reset_less=True)
+        u = Signal(signed(32), reset_less=True)
+        amount = clamp(m, shift - scale.exp, 0, SHIFT_MAX, "amount")
         m.d.comb += rounded.eq((guarded >> 1) + guarded[0])
         with m.If(valid[0]):
             m.d.sync += guarded.eq((self.sum << 1) >> self.control.pre)
+        # Inside the condition, so that simulators skip it in most cycles.
         with m.If(valid[1]):
             m.d.sync += t.eq(sat32(m, rounded, "t_limited"))
         with m.If(valid[2]):
-            m.d.sync += [product.eq(t * scale.mant), amount_next.eq(amount)]
+            m.d.sync += product.eq(t * scale.mant)
         with m.If(valid[3]):
             # |t * mant| < 2**47, so u needs no saturation.
-            m.d.sync += [self._u.eq((product >> 16) + product[15]), amount_last.eq(amount_next)]
-        with m.If(valid[4]):
-            m.d.sync += self._amount.eq(amount_last)
+            m.d.sync += u.eq((product >> 16) + product[15])
+        return u, delayed(m, amount, 3, "amount")[-1]
 
-    def _build_column_scale(self, m: Module, valid: list, column: Signal) -> None:
+    def _build_column_scale(
+        self, m: Module, valid: list, u: Signal, amount: Signal, column: Signal
+    ) -> None:
         """Stages 4 to 6: product with the column's mantissa, final shift, saturation."""
         product = Signal(signed(44), name="column_product", reset_less=True)
         guarded = Signal(signed(45), name="column_guarded", reset_less=True)
@@ -127,8 +128,8 @@ class RequantLane(wiring.Component):
         y = Signal(signed(32), name="y_limited", reset_less=True)
         m.d.comb += [rounded.eq((guarded >> 1) + guarded[0]), self.y.eq(y)]
         with m.If(valid[4]):
-            m.d.sync += product.eq(self._u * Cat(column, Const(1, 1)))
+            m.d.sync += product.eq(u * Cat(column, Const(1, 1)))
         with m.If(valid[5]):
-            m.d.sync += guarded.eq((product << 1) >> self._amount)
+            m.d.sync += guarded.eq((product << 1) >> amount)
         with m.If(valid[6]):
             m.d.sync += y.eq(sat32(m, rounded, "y_sat"))

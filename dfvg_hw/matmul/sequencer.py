@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..common.arith import bits_for_range
-from ..config import GROUP, DeviceConfig
-from ..interfaces import PAGE_BITS, kv_command, sequence_context, word
+from ..config import DeviceConfig
+from ..interfaces import PAGE_BITS, SLOT_BITS, TOKEN_BITS, kv_command, sequence_context, word
 from ..isa import KvKind, OutOp
 from .control import act_words, beat, command, result_control, result_tag
+from .scales import ScaleQueue
 
 __all__ = ["Sequencer"]
 
@@ -79,14 +80,14 @@ class Sequencer(wiring.Component):
                 "busy": Out(1),
             }
         )
+        self._declare_positions()
+        self._declare_conditions()
 
     def elaborate(self, platform: Any) -> Module:
         """Return the hardware."""
         m = Module()
-        self._declare()
         self._build_conditions(m)
-        self._build_scales(m)
-        self._build_issue(m)
+        self._build_issue(m, self._build_scales(m))
         with m.FSM(name="state"):
             self._build_start(m)
             self._build_pages(m)
@@ -96,12 +97,12 @@ class Sequencer(wiring.Component):
                 m.next = "START"
         return m
 
-    def _declare(self) -> None:
+    def _declare_positions(self) -> None:
         """Create the registers: positions (counting up) and what remains (counting down)."""
         config, shape = self._config, command(self._config)
         self._word_left = Signal(shape["words"].shape)
         self._item_left = Signal(shape["items"].shape)
-        self._outer_left = Signal(16)
+        self._outer_left = Signal(shape["blocks"].shape)
         self._head_left = Signal(shape["heads"].shape)
         self._header_left = Signal(range(2 * config.group_words))
         self._first = Signal()
@@ -113,26 +114,25 @@ class Sequencer(wiring.Component):
         self._entry = Signal(bits_for_range(config.acc_depth))
         self._odd = Signal()
         self._pair = Signal(_PAIR_BITS)
-        self._channel = Signal(20)
-        self._item = Signal(6)
+        self._channel = Signal(TOKEN_BITS)
+        self._item = Signal(SLOT_BITS)
         self._head = Signal(shape["heads"].shape)
         self._page = Signal(PAGE_BITS)
         self._seq = Signal(range(config.max_seqs + 1))
         self._rows = Signal(config.rows)
-        # Scale words on their way to the column scales: shifted or rotated item by item.
-        self._columns = Signal(8 * config.bus_bytes, reset_less=True)
-        self._k_scales = Signal(8 * GROUP, reset_less=True)
-        self._v_scales = Signal(8 * GROUP, reset_less=True)
+        self._replaying = Signal()
 
-    def _build_conditions(self, m: Module) -> None:
+    def _declare_conditions(self) -> None:
         """Name what several parts ask for."""
-        p = self.command.p
         self._score, self._pv = Signal(name="is_score"), Signal(name="is_pv")
         self._header, self._body = Signal(name="in_header"), Signal(name="in_body")
-        self._replaying, self._mark = Signal(name="replaying"), Signal(name="mark")
-        self._go = Signal(name="go")
+        self._mark, self._go = Signal(name="mark"), Signal(name="go")
         self._item_end, self._head_end = Signal(name="item_end"), Signal(name="head_end")
         self._page_end, self._outer_end = Signal(name="page_end"), Signal(name="outer_end")
+
+    def _build_conditions(self, m: Module) -> None:
+        """Derive them from the registers and from whether a word is there."""
+        p = self.command.p
         m.d.comb += [
             self._score.eq(p.out == OutOp.SCORE),
             self._pv.eq(p.out == OutOp.PV),
@@ -148,44 +148,24 @@ class Sequencer(wiring.Component):
             self.restart.eq(self._head_end),
         ]
 
-    def _build_scales(self, m: Module) -> None:
-        """Load scale words, and bring the next item's scale to the low end."""
-        width = 8 * self._config.bus_bytes
-        data = self.words.payload
-        later = self._header_left < self._config.group_words
-        with m.If(self._header & self.words.valid):
-            with m.If(~self._score):
-                m.d.sync += self._columns.eq(data)
+    def _build_scales(self, m: Module) -> ScaleQueue:
+        """Feed the queue of scales."""
+        m.submodules.scales = scales = ScaleQueue(self._config)
+        m.d.comb += [
+            scales.out.eq(self.command.p.out),
+            scales.word.eq(self.words.payload),
+            scales.load.eq(self._header & self.words.valid),
             # The V scales come after the K scales.
-            with m.Elif(later):
-                m.d.sync += self._v_scales.eq(Cat(self._v_scales, data)[width:])
-            with m.Else():
-                m.d.sync += self._k_scales.eq(Cat(self._k_scales, data)[width:])
-        with m.If(self._go & self._item_end):
-            with m.If(self._score):
-                # After 64 tokens the bytes are back in place for the next query head.
-                m.d.sync += [
-                    self._k_scales.eq(self._k_scales.rotate_right(8)),
-                    self._v_scales.eq(self._v_scales.rotate_right(8)),
-                ]
-            with m.Elif(~self._pv):
-                m.d.sync += self._columns.eq(self._columns >> 16)
+            scales.values.eq(self._header_left < self._config.group_words),
+            scales.next.eq(self._go & self._item_end),
+        ]
+        return scales
 
-    def _build_issue(self, m: Module) -> None:
+    def _build_issue(self, m: Module, scales: ScaleQueue) -> None:
         """Register the beat of an accepted word, or the marker that ends an instruction."""
         p, control = self.command.p, self.control
         last = Signal()
-        exponent, column = Signal(5), Signal(11)
-        m.d.comb += [
-            last.eq(self._go & self._item_end),
-            # sf8 for a token, nothing (1.0) for a dim, sf16 for a channel.
-            column.eq(
-                Mux(self._score, self._k_scales[:3] << 8, Mux(self._pv, 0, self._columns[:11]))
-            ),
-            exponent.eq(
-                Mux(self._score, self._k_scales[3:8], Mux(self._pv, 0, self._columns[11:16]))
-            ),
-        ]
+        m.d.comb += last.eq(self._go & self._item_end)
         m.d.sync += [
             self.beat.valid.eq(self._go | self._mark),
             self.beat.first.eq(self._first | self._mark),
@@ -197,15 +177,15 @@ class Sequencer(wiring.Component):
             m.d.sync += [
                 control.out.eq(Mux(self._mark, OutOp.STORE, p.out)),
                 control.pre.eq(p.pre),
-                control.shift.eq(p.sbase - exponent),
-                control.column.eq(column),
+                control.shift.eq(p.sbase - scales.exponent),
+                control.column.eq(scales.column),
                 control.scale.eq(self._scale),
                 control.marker.eq(self._mark),
                 control.rows.eq(Mux(self._mark, 0, self._rows)),
             ]
-        self._build_tag(m, last)
+        self._build_tag(m, last, scales)
 
-    def _build_tag(self, m: Module, last: Signal) -> None:
+    def _build_tag(self, m: Module, last: Signal, scales: ScaleQueue) -> None:
         """Register the destination of the item that ends."""
         with m.If(last):
             with m.If(self._score):
@@ -214,7 +194,7 @@ class Sequencer(wiring.Component):
                     score.g.eq(self._head),
                     score.page.eq(self._page),
                     score.token.eq(self._item),
-                    score.vs.eq(self._v_scales[:8]),
+                    score.vs.eq(scales.v_scale),
                     score.last.eq(self._head_end),
                     score.done.eq(self._outer_end),
                 ]

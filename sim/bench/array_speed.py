@@ -58,7 +58,9 @@ def _build(
     name: str, make: Callable[[], Any], parameters: str, bus: int, load: int, engine: bool
 ) -> Any:
     text = cached_verilog(make, name, parameters)
-    defines: dict[str, str | int] = {"BUS_BYTES": bus} | ({"HAS_ENGINE": 1} if engine else {})
+    defines: dict[str, str | int] = {"BUS_BYTES": bus}
+    if engine:
+        defines["HAS_ENGINE"] = 1
     library = ctypes.CDLL(str(build_shared_library(text, name, [_HARNESS], defines=defines)))
     library.run.argtypes, library.run.restype = [ctypes.c_long], ctypes.c_uint64
     library.start(load)
