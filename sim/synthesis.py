@@ -96,7 +96,9 @@ def check_design(verilog: Path, top: str) -> None:
         "design -reset",
         *_read(verilog, top),
         f"synth_ecp5 -top {top} -run begin:map_ffram",
-        "select -assert-none t:$mem_v2 t:$mem",
+        # Small tables that Yosys itself makes of a state machine's constants are LUTs in disguise.
+        "select -assert-none t:$mem_v2 r:WR_PORTS>0 %i",
+        "select -assert-none t:$mem_v2 r:SIZE>64 %i",
     ]
     run_yosys("\n".join(script) + "\n", verilog.parent, f"checking {top}")
 
