@@ -259,7 +259,7 @@ class Event(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Stats(Message):
-    """Counters since reset, sent on request and at CLOSE of the last sequence."""
+    """Counters since reset, sent on request (register `control`, bit `stats`)."""
 
     TYPE = MessageType.STATS
 
