@@ -35,8 +35,8 @@ class LoadEngine(wiring.Component):
 
     LINEAR gives one run; EMBED_ROWS and ROPE_ROWS one per valid row, rows ascending; K_PAGES and
     V_PAGES one per page of each sequence, in the order of `PageWalk`. *Throughput*: a run every 4
-    cycles, after 4 cycles for an instruction (7 for pages); runs that matter are longer. Reset drops the
-    instruction under way.
+    cycles, after 4 cycles for an instruction (7 for pages); runs that matter are longer. Reset
+    drops the instruction under way.
 
     Parameters
     ----------
