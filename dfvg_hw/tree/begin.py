@@ -114,7 +114,7 @@ def _add_pending(t: Context, b: _Begin) -> None:
         prefill = seq.done < seq.prompt
         _set_row(t, token, seq.done, last, t.cur, committed=1)
         m.d.sync += [
-            seq.done.eq(seq.done + 1),
+            t.stored.done.eq(seq.done + 1),
             t.kinds[RowKind.PREFILL].eq(t.kinds[RowKind.PREFILL] + prefill),
             t.kinds[RowKind.CATCHUP].eq(t.kinds[RowKind.CATCHUP] + ~prefill),
         ]
@@ -257,7 +257,7 @@ def _add_growth(t: Context, b: _Begin) -> None:
         t.link_child(entry.parent, entry.rank, b.new_slot)
         _set_row(t, entry.token, entry.position, 1, b.new_slot, committed=0)
         m.d.sync += [
-            seq.slots.eq(seq.slots | new_bit),
+            t.stored.slots.eq(seq.slots | new_bit),
             t.free.eq(t.free & ~new_bit),
             t.has_kv.eq(t.has_kv | new_bit),
             t.inflight.eq(t.inflight | new_bit),

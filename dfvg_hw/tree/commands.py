@@ -67,10 +67,10 @@ def _epoch(t: Context, kind: Any, line: Any) -> Any:
 def _set_limits(t: Context, line: Any) -> None:
     limit = bits_for_range(t.config.topk + 1)
     t.m.d.sync += [
-        t.seq.threshold.eq(line.threshold),
-        t.seq.max_depth.eq(line.max_depth),
-        t.seq.max_slots.eq(line.max_slots),
-        t.seq.topk.eq(Mux(line.topk < t.config.topk, line.topk, t.config.topk)[:limit]),
+        t.stored.threshold.eq(line.threshold),
+        t.stored.max_depth.eq(line.max_depth),
+        t.stored.max_slots.eq(line.max_slots),
+        t.stored.topk.eq(Mux(line.topk < t.config.topk, line.topk, t.config.topk)[:limit]),
     ]
 
 
@@ -101,19 +101,19 @@ def _add_open(t: Context) -> None:
             m.d.sync += left.eq(left - 1)
     with m.State("OPEN_START"):
         m.d.sync += [
-            t.seq.length.eq(0),
-            t.seq.done.eq(0),
-            t.seq.prompt.eq(line.count),
-            t.seq.hash.eq(HASH_START),
-            t.seq.epoch.eq(line.epoch),
-            t.seq.next_id.eq(1),
-            t.seq.pages.eq(0),
-            t.seq.low.eq(0),
+            t.stored.length.eq(0),
+            t.stored.done.eq(0),
+            t.stored.prompt.eq(line.count),
+            t.stored.hash.eq(HASH_START),
+            t.stored.epoch.eq(line.epoch),
+            t.stored.next_id.eq(1),
+            t.stored.pages.eq(0),
+            t.stored.low.eq(0),
         ]
         for index in range(len(line.stops)):
             m.d.sync += [
-                t.seq.stops[index].token.eq(line.stops[index]),
-                t.seq.stops[index].valid.eq(line.stops[index] < 1 << TOKEN_BITS),
+                t.stored.stops[index].token.eq(line.stops[index]),
+                t.stored.stops[index].valid.eq(line.stops[index] < 1 << TOKEN_BITS),
             ]
         _set_limits(t, line)
         m.next = "OPEN_TOKENS"
@@ -142,10 +142,10 @@ def _add_open(t: Context) -> None:
             t.send_state.call(m, "OPEN_PLANT")
     with m.State("OPEN_PLANT"):
         with m.If(t.seq.length > t.config.max_ctx):
-            m.d.sync += [t.seq.phase.eq(Phase.FULL), t.seq.done.eq(t.seq.length)]
+            m.d.sync += [t.stored.phase.eq(Phase.FULL), t.stored.done.eq(t.seq.length)]
             t.event("MAIN", EventCode.CONTEXT_FULL, line.epoch, t.seq.length)
         with m.Else():
-            m.d.sync += t.seq.phase.eq(Phase.OPEN)
+            m.d.sync += t.stored.phase.eq(Phase.OPEN)
             t.plant(t.seq.length | ROOT_ID_FLAG)
             m.next = "MAIN"
 
@@ -158,7 +158,7 @@ def append_token(t: Context, token: Any, hashed: Any) -> None:
         t.mem.tokens.w_addr.eq(t.mem.token_at(t.cur, t.seq.length)),
         t.mem.tokens.w_data.eq(token),
     ]
-    t.m.d.sync += [t.seq.hash.eq(hashed), t.seq.length.eq(t.seq.length + 1)]
+    t.m.d.sync += [t.stored.hash.eq(hashed), t.stored.length.eq(t.seq.length + 1)]
 
 
 def add_close_states(t: Context) -> None:
@@ -173,14 +173,14 @@ def add_close_states(t: Context) -> None:
                 m.d.sync += row.keep_kv.eq(0)
             with m.If(row.vis_seq == t.cur):
                 m.d.sync += row.vis_full.eq(0)
-        m.d.sync += [page.eq(0), t.seq.phase.eq(Phase.CLOSED)]
+        m.d.sync += [page.eq(0), t.stored.phase.eq(Phase.CLOSED)]
         with m.If(t.verdict_open):
             m.d.sync += t.verdict_open.eq(0)
         m.next = "CLOSE_PAGE"
     with m.State("CLOSE_PAGE"):
         t.read_page(page, "phys")
         with m.If(page == t.seq.pages):
-            m.d.sync += t.seq.pages.eq(0)
+            m.d.sync += t.stored.pages.eq(0)
             t.close.leave(m)
         with m.Else():
             m.next = "CLOSE_POOL"

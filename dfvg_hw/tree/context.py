@@ -84,8 +84,10 @@ class Context:
     ----------
     sequences, rows, contexts : list of Signal
         Registers of each sequence; bookkeeping and context of each row.
-    seq : ArrayProxy
-        The current sequence's registers, chosen by `cur`.
+    seq : Signal
+        The current sequence's registers, chosen by `cur`, to be read.
+    stored : ArrayProxy
+        The same, to be written.
     has_kv, ready, inflight, free : Signal(m_slots)
         State of every tree slot; `free` never has home slots.
     running : Signal
@@ -103,7 +105,10 @@ class Context:
         self.rows = [Signal(_row(config), name=f"row{i}") for i in range(rows)]
         self.contexts = [Signal(row_context(), name=f"context{i}") for i in range(rows)]
         self.cur = Signal(range(seqs))
-        self.seq = Array(self.sequences)[self.cur]
+        self.stored = Array(self.sequences)[self.cur]
+        # Chosen once and named: every use of an array's element is a multiplexer of its own.
+        self.seq = Signal(_sequence(config), name="current")
+        m.d.comb += self.seq.eq(Array(s.as_value() for s in self.sequences)[self.cur])
         homes = (1 << seqs) - 1
         self.has_kv, self.ready, self.inflight = Signal(slots), Signal(slots), Signal(slots)
         self.free = Signal(slots, init=(1 << slots) - 1 - homes)
@@ -180,8 +185,8 @@ class Context:
             next=0,
         )
         self.m.d.sync += [
-            self.seq.root.eq(self.cur),
-            self.seq.slots.eq(home),
+            self.stored.root.eq(self.cur),
+            self.stored.slots.eq(home),
             self.has_kv.eq(self.has_kv & ~home),
             self.ready.eq(self.ready & ~home),
             self.inflight.eq(self.inflight & ~home),
@@ -194,7 +199,7 @@ class Context:
             self.free.eq(self.free | (slots & ~self.homes)),
             self.inflight.eq(self.inflight & ~slots),
             self.ready.eq(self.ready & ~slots),
-            slots.eq(0),
+            self.stored.slots.eq(0),
         ]
         for row, context in zip(self.rows, self.contexts, strict=True):
             with self.m.If(context.seq == self.cur):

@@ -74,7 +74,7 @@ def _add_rows(t: Context, f: _Finish) -> None:
             f.kept.eq(kept),
             f.rank.eq(0),
             f.found.eq(f.found + kept),
-            seq.next_id.eq(seq.next_id + kept),
+            t.stored.next_id.eq(seq.next_id + kept),
         ]
         with m.If(kept == 0):
             m.next = "ROW_NEXT"
@@ -180,6 +180,6 @@ def _add_failure(t: Context, f: _Finish) -> None:
             m.d.sync += f.seq.eq(f.seq + 1)
     with m.State("FAIL_SEQUENCE"):
         t.drop_tree()
-        m.d.sync += [t.seq.phase.eq(Phase.LOST), t.seq.done.eq(t.seq.length)]
+        m.d.sync += [t.stored.phase.eq(Phase.LOST), t.stored.done.eq(t.seq.length)]
         m.d.sync += f.seq.eq(f.seq + 1)
         t.event("FAIL", EventCode.WATCHDOG, t.seq.epoch, seq=t.cur)

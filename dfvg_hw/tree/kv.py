@@ -39,7 +39,7 @@ def _add_allocate(t: Context) -> None:
         bit = t.offset_bit(offset)
         m.d.sync += [t.page.eq(seq.low), t.offset.eq(offset), t.phys.eq(mem.phys.r_data)]
         with m.If(mem.used.r_data.all()):
-            m.d.sync += seq.low.eq(seq.low + 1)
+            m.d.sync += t.stored.low.eq(seq.low + 1)
             m.next = "ALLOCATE"
         with m.Else():
             t.write_page(seq.low, used=mem.used.r_data | bit)
@@ -62,7 +62,7 @@ def _add_allocate(t: Context) -> None:
                 t.ports.pages.phys.eq(phys),
             ]
             t.write_page(seq.pages, used=1, committed=t.commit, phys=phys)
-            m.d.sync += seq.pages.eq(seq.pages + 1)
+            m.d.sync += t.stored.pages.eq(seq.pages + 1)
             t.allocate.leave(m)
 
 

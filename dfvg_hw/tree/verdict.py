@@ -75,7 +75,7 @@ def _add_check(t: Context, w: _Walk) -> None:
         m.d.sync += [t.swallow.eq(~last), t.verdict_open.eq(0)]
         if lose:
             t.drop_tree()
-            m.d.sync += [seq.phase.eq(Phase.LOST), seq.done.eq(seq.length)]
+            m.d.sync += [t.stored.phase.eq(Phase.LOST), t.stored.done.eq(seq.length)]
         t.event("MAIN", code, line.epoch, info0, info1)
 
     with m.State("VERDICT"):
@@ -158,7 +158,7 @@ def _add_walk(t: Context, w: _Walk) -> None:
         m.d.sync += w.rank.eq(w.rank + 1)
         with m.If(t.child.token == w.token):
             with m.If(t.link.expanded):
-                m.d.sync += [w.current.eq(t.link.slot), seq.done.eq(seq.done + 1)]
+                m.d.sync += [w.current.eq(t.link.slot), t.stored.done.eq(seq.done + 1)]
             with m.Else():
                 m.d.sync += [w.on_tree.eq(0), w.leaf.eq(1), w.leaf_id.eq(w.first + w.rank)]
             m.next = "TOKEN"
@@ -209,7 +209,7 @@ def _add_re_root(t: Context, w: _Walk) -> None:
                 m.d.sync += w.candidates.eq(w.candidates + slots.kids.count)
         with m.Else():
             m.d.sync += [
-                seq.slots.eq(seq.slots & ~bit),
+                t.stored.slots.eq(seq.slots & ~bit),
                 t.free.eq(t.free | (bit & ~t.homes)),
                 t.inflight.eq(t.inflight & ~bit),
                 t.ready.eq(t.ready & ~bit),
@@ -233,7 +233,7 @@ def _add_re_root(t: Context, w: _Walk) -> None:
         with m.Else():
             t.write_page(page, used=t.mem.used.r_data & ~token)
             with m.If(page < seq.low):
-                m.d.sync += seq.low.eq(page)
+                m.d.sync += t.stored.low.eq(page)
         m.next = "SCAN"
 
 
@@ -248,18 +248,18 @@ def _add_answer(t: Context, w: _Walk) -> None:
         with m.If(w.bad):
             t.drop_tree()
             m.d.sync += [
-                seq.phase.eq(Phase.LOST),
-                seq.length.eq(w.base),
-                seq.done.eq(w.base),
-                seq.hash.eq(w.base_hash),
+                t.stored.phase.eq(Phase.LOST),
+                t.stored.length.eq(w.base),
+                t.stored.done.eq(w.base),
+                t.stored.hash.eq(w.base_hash),
             ]
             t.event("MAIN", EventCode.BAD_MESSAGE, line.epoch, MessageType.VERDICT)
         with m.Elif(w.blind):
             t.drop_tree()
             m.d.sync += [
-                seq.epoch.eq(line.epoch),
-                seq.done.eq(seq.length),
-                seq.phase.eq(Phase.FULL),
+                t.stored.epoch.eq(line.epoch),
+                t.stored.done.eq(seq.length),
+                t.stored.phase.eq(Phase.FULL),
                 w.expanded.eq(0),
                 w.candidates.eq(0),
                 w.hit.eq(HitClass.MISS),
@@ -270,12 +270,12 @@ def _add_answer(t: Context, w: _Walk) -> None:
             with m.Else():
                 t.event("ACKNOWLEDGE", EventCode.CONTEXT_FULL, line.epoch, seq.length)
         with m.Else():
-            m.d.sync += seq.epoch.eq(line.epoch)
+            m.d.sync += t.stored.epoch.eq(line.epoch)
             m.next = "RE_ROOT"
     with m.State("RE_ROOTED"):
         with m.If(w.on_tree):
             m.d.sync += [
-                seq.root.eq(w.current),
+                t.stored.root.eq(w.current),
                 w.hit.eq(Mux(is_ready, HitClass.EXPANDED, HitClass.LEAF)),
             ]
         with m.Else():
