@@ -119,6 +119,7 @@ REGISTERS: tuple[Register, ...] = (
         _field("running", 0, _RO, "a pass is running"),
         _field("idle", 1, _RO, "there is no work"),
         _field("link_stall", 2, _RO, "the device-to-host ring is full"),
+        _field("resetting", 3, _RO, "a soft reset is under way"),
     )),
     Register("error", 0x020, "sticky errors; any of them stops drafting", (
         _field("read", 0, _W1C, "the memory answered a read with an error"),
@@ -146,6 +147,7 @@ REGISTERS: tuple[Register, ...] = (
            "lines in it, as above; writing restarts it and all mailboxes at tag 1", width=17),
     _whole("command_produced", 0x06C, _RW, "doorbell: lines written by the host, modulo 2^32"),
     _whole("command_consumed", 0x070, _RO, "lines consumed by the device, modulo 2^32"),
+    _whole("mailbox_consumed", 0x074, _RO, "lines taken from all mailboxes, modulo 2^32"),
     *_pair("cycles", 0x080, _RO, "clock cycles since reset"),
     *_pair("busy_cycles", 0x088, _RO, "clock cycles inside passes"),
     *_pair("words_read", 0x090, _RO, "memory words read"),

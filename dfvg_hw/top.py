@@ -110,7 +110,8 @@ class DfvgTop(wiring.Component):
         wiring.connect(m, tree.messages, ring.messages)
         for name in ("ring", "command", "ring_restart", "command_restart"):
             m.d.comb += getattr(ring, name).eq(getattr(control, name))
-        for name in ("produced", "consumed", "bad_lines", "stall", "event", "hold"):
+        names = ("produced", "consumed", "mail_consumed", "bad_lines", "stall", "event", "hold")
+        for name in names:
             m.d.comb += getattr(control, name).eq(getattr(ring, name))
         m.d.comb += ring.abandon.eq(control.resetting)
 

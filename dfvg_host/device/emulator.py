@@ -17,7 +17,7 @@ from dfvg_hw.errors import DeviceError, ProtocolError
 from dfvg_hw.messages import Capability, Command, Message, Open, PassDone, Verdict
 from dfvg_hw.tree import Row, TreeModel
 
-__all__ = ["ComputeBackend", "EmulatorDevice", "PassCost"]
+__all__ = ["ComputeBackend", "EmulatorDevice", "PassCost", "check_encodable"]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class EmulatorDevice:
     def send(self, command: Command) -> None:
         """Apply a command."""
         self._check_open()
-        _check_encodable(command)
+        check_encodable(command)
         self._tree.apply(command)
         self._messages += self._tree.take_messages()
 
@@ -181,7 +181,7 @@ class EmulatorDevice:
             raise DeviceError(f"device {self._info.name} is closed")
 
 
-def _check_encodable(command: Command) -> None:
+def check_encodable(command: Command) -> None:
     """Refuse what could not be sent to a card either."""
     fields = [("seq", command.seq, 0xFF), ("epoch", getattr(command, "epoch", 0), 0xFFFFFFFF)]
     if isinstance(command, Open | Verdict):

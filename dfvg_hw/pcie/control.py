@@ -63,7 +63,7 @@ class Control(wiring.Component):
     program_start : Out(1)
     watchdog_limit : Out(32)
     ring, command : Out(`ring_control`); ring_restart, command_restart : Out(1)
-    produced, consumed, bad_lines : In(32); stall : In(1); event : In(`ring_events`)
+    produced, consumed, mail_consumed, bad_lines : In(32); stall : In(1); event : In(`ring_events`)
     core_errors : In(`core_errors`), core_clear : Out(`core_errors`)
     state, dump : In(`core_state`); counters : In(`counter_values`)
     loaded, running, tree_idle, hold : In(1)
@@ -104,8 +104,8 @@ class Control(wiring.Component):
             "stats": Out(stream.Signature(8 * PAYLOAD_BYTES)),
         }
         for name, width in (
-            ("produced", 32), ("consumed", 32), ("bad_lines", 32), ("stall", 1), ("loaded", 1),
-            ("running", 1), ("tree_idle", 1), ("hold", 1), ("table_error", 1), ("resting", 1),
+            ("produced", 32), ("consumed", 32), ("mail_consumed", 32), ("bad_lines", 32),
+            ("stall", 1), ("loaded", 1), ("running", 1), ("tree_idle", 1), ("hold", 1), ("table_error", 1), ("resting", 1),
             ("pass_start", 1), ("message_sent", 1),
         ):  # fmt: skip
             wires[name] = In(width)
@@ -171,7 +171,9 @@ class Control(wiring.Component):
             status.status.link_stall.eq(self.stall),
             status.ring_produced.eq(self.produced),
             status.command_consumed.eq(self.consumed),
+            status.mailbox_consumed.eq(self.mail_consumed),
             status.bad_lines.eq(self.bad_lines),
+            status.status.resetting.eq(self.resetting),
             status.state.pc.eq(state.pc),
             status.state.engines.eq(
                 Cat(state.load, state.mm, state.vec, state.merge, self.in_pass)

@@ -74,8 +74,8 @@ class RingEngine(wiring.Component):
         No pass runs and the core writes nothing.
     ring, command : In(`ring_control`)
     ring_restart, command_restart : In(1)
-    produced, consumed : Out(32)
-        Lines written to the host; commands carried out.
+    produced, consumed, mail_consumed : Out(32)
+        Lines written to the host; commands of the ring, lines of the mailboxes carried out.
     commands, tokens : Out(stream)
         To the tree unit.
     messages : In(stream of 448 bits)
@@ -113,6 +113,7 @@ class RingEngine(wiring.Component):
                 "command_restart": In(1),
                 "produced": Out(32),
                 "consumed": Out(32),
+                "mail_consumed": Out(32),
                 "commands": Out(line),
                 "tokens": Out(stream.Signature(32)),
                 "messages": In(line),
@@ -160,6 +161,7 @@ class RingEngine(wiring.Component):
             lines.produced.eq(self.command.index),
             lines.restart.eq(self.command_restart),
             self.consumed.eq(lines.consumed),
+            self.mail_consumed.eq(lines.mail_consumed),
             self.event.host_read.eq(self._reader.error | self._reader.failed),
             self.event.host_write.eq(writer.error),
             self.event.line.eq(lines.bad),

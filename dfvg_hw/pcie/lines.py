@@ -54,6 +54,8 @@ class LineFetch(wiring.Component):
         The command ring: bus address, lines as a power of two, doorbell.
     consumed : Out(32)
         Counts a command when it has been carried out, so that the host may then reuse its buffer.
+    mail_consumed : Out(32)
+        Likewise for the lines of all mailboxes together.
     restart : In(1)
         Pulse: the ring and all mailboxes start again at tag 1.
     request : Out(stream of `host_request`), words : In(stream of `host_word`), failed : In(1)
@@ -76,6 +78,7 @@ class LineFetch(wiring.Component):
                 "lines": In(RING_LINES_BITS),
                 "produced": In(32),
                 "consumed": Out(32),
+                "mail_consumed": Out(32),
                 "restart": In(1),
                 "request": Out(stream.Signature(host_request())),
                 "words": In(stream.Signature(host_word(self._size))),
@@ -111,6 +114,7 @@ class LineFetch(wiring.Component):
             self._add_check(m)
         with m.If(self.restart):
             m.d.sync += [self.consumed.eq(0), self._ring_tag.eq(1), self._locked.eq(0)]
+            m.d.sync += self.mail_consumed.eq(0)
             m.d.sync += [tag.eq(1) for tag in self._tags]
         return m
 
@@ -246,6 +250,7 @@ class LineFetch(wiring.Component):
         with m.If(self._from_ring):
             m.d.sync += [self.consumed.eq(self.consumed + 1), self._ring_tag.eq(following)]
         with m.Else():
+            m.d.sync += self.mail_consumed.eq(self.mail_consumed + 1)
             for seq, tag in enumerate(self._tags):
                 with m.If(self._seq == seq):
                     m.d.sync += tag.eq(following)

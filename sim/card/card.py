@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from sim.verilate import VerilatorOptions, build_shared_library, cached_verilog
 __all__ = ["CardOptions", "SimCard", "build_card"]
 
 _HERE = Path(__file__).parent
-_LINE_CYCLES = 1 << 20
+_STEP = 2048
 
 
 class _Timing(ctypes.Structure):
@@ -142,9 +143,14 @@ class SimCard:
     ----------
     dma : memoryview
         Host memory that the device can reach; its first byte has bus address `dma_base`.
+    seconds, cycles : float, int
+        Wall time spent in `run`, cycles simulated there.
     memory : memoryview
         Device memory, for tests: a host can't see it.
     """
+
+    patience = 1 << 16
+    """Calls of `wait` in which nothing comes, until the card is taken for dead."""
 
     def __init__(self, config: DeviceConfig, options: CardOptions) -> None:
         self.config, self.options = config, options
@@ -162,6 +168,7 @@ class SimCard:
         self.memory = self._view(0, options.memory_bytes)
         self.dma = self._view(1, options.host_bytes)
         self.dma_base = options.host_base
+        self.seconds, self.cycles = 0.0, 0
 
     def _view(self, host: int, size: int) -> memoryview:
         address = self._library.card_bytes(self._card, host)
@@ -190,8 +197,8 @@ class SimCard:
         self._call("mail", offset, data, len(data), beat or min(len(data), self.config.bus_bytes))
 
     def wait(self) -> None:
-        """Let time pass until a line arrives in host memory, but no more than 2^20 cycles."""
-        self.run(_LINE_CYCLES, stop=True)
+        """Let time pass until a line arrives in host memory, but no more than 2048 cycles."""
+        self.run(_STEP, stop=True)
 
     def close(self) -> None:
         """Switch off."""
@@ -215,7 +222,10 @@ class SimCard:
         DeviceError
             If the design has broken a rule of AXI.
         """
+        start = time.perf_counter()
         done: int = self._call("run", cycles, int(stop))
+        self.seconds += time.perf_counter() - start
+        self.cycles += done
         self.check()
         return done
 
