@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from dfvg_host.timing import baseline
+from dfvg_hw.errors import DfvgError
 from dfvg_hw.version import __version__
 
 from .stats import DeviceCounters
@@ -86,6 +87,18 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
+def _rtl_report(device: Any) -> Mapping[str, Any] | None:
+    """Ask a simulated card for its own cycle counts; None if it has none (any more)."""
+    report = getattr(device, "rtl_report", None)
+    if report is None:
+        return None
+    try:
+        found: Mapping[str, Any] = report()
+    except DfvgError:  # the simulation died; the text is complete all the same
+        return None
+    return found
+
+
 def build_result(run: _Run, draft: str | None) -> Result:
     """Put together what a run has counted so far."""
     tokens, steps = list(run.output.tokens), run.steps
@@ -94,7 +107,6 @@ def build_result(run: _Run, draft: str | None) -> Result:
     divergence = reference.divergence if reference else None
     info = run.device.info if run.device is not None else None
     rival = baseline(run.profile, len(run.prompt), len(tokens), steps.trees)
-    rtl = getattr(run.device, "rtl_report", None)
     return Result(
         tokens=tokens,
         text=run.output.text,
@@ -117,7 +129,7 @@ def build_result(run: _Run, draft: str | None) -> Result:
         idle=counters.idle,
         virtual_seconds=run.clock.seconds,
         virtual_tokens_per_second=_ratio(len(tokens), run.clock.seconds),
-        rtl=rtl() if rtl is not None else None,
+        rtl=_rtl_report(run.device),
         baseline=rival.to_dict() if rival else None,
         wall_seconds=time.perf_counter() - run.started,
         device=info.name if info else None,

@@ -11,7 +11,7 @@ from dfvg_host.decode import DecodeParams, Interrupted, decode
 from dfvg_host.models import LoadedTarget
 from dfvg_host.verify import SamplingParams
 from dfvg_hw.config import get_config
-from dfvg_hw.errors import UsageError
+from dfvg_hw.errors import DeviceError, UsageError
 from dfvg_hw.messages import Open, Retune
 from tests.host import tiny_models
 from tests.host.decode.devices import Hostile, ModelDevice, logits_of, noise, verdicts
@@ -253,6 +253,18 @@ def test_wrong_tokens_only_cost_speed():
     assert got.identical
     assert got.degraded == 0
     assert got.acceptance_length == 1
+
+
+def test_cycle_counts_of_a_dead_simulation_are_left_out():
+    loaded = target(seed=7)
+    device = Hostile("raises", loaded.model, after=2)
+
+    def report():
+        raise DeviceError("the simulation has ended")
+
+    device.rtl_report = report
+    got = run(device, params(20), loaded)
+    assert (len(got.tokens), got.degraded, got.rtl) == (20, 1, None)
 
 
 def test_a_draft_that_lacks_a_token_of_the_prompt_is_not_used():
