@@ -40,6 +40,9 @@ class Latencies:
         Cycles of a VEC instruction that pass before it looks for its token.
     pass_begin, pass_end : int
         Before the first request; after the last result and write response.
+    turn : int
+        The tree unit between two passes: end of one, choice of the next one's rows. A mean, see
+        "Cycles" in ``docs/tree.md``.
     """
 
     mm_gap: int = 1
@@ -48,6 +51,7 @@ class Latencies:
     decode: int = 2
     pass_begin: int = 8
     pass_end: int = 16
+    turn: int = 130
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class _Walk:
     def end(self) -> float:
         """Cycle in which the next pass may start."""
         emit = emit_cycles(self.config, self.shape.children) if self.shape.children else 0
-        return self.last + emit + self.lat.pass_end
+        return self.last + emit + self.lat.pass_end + self.lat.turn
 
     def _token(self, dest: Dest, i: Instruction, now: float) -> float:
         """Wait for a token if the instruction asks for one."""

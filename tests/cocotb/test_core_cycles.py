@@ -26,7 +26,7 @@ def _shapes(case):
 def test_model_error(tmp_path):
     from dfvg_host.compile import compile_model
     from dfvg_host.compile.source import float_model
-    from dfvg_host.timing.cycles import CycleModel
+    from dfvg_host.timing.cycles import CycleModel, Latencies
     from tests.cocotb.core_case import make_case
     from tests.host.small_drafts import llama
 
@@ -42,7 +42,7 @@ def test_model_error(tmp_path):
         parameters={"case": tmp_path / "case.bin", "cycles": tmp_path / "cycles.json"},
     )
     measured = json.loads((tmp_path / "cycles.json").read_text())
-    cycles = CycleModel(config, image.dims, image.program)
+    cycles = CycleModel(config, image.dims, image.program, Latencies(turn=0))  # the core alone
     modelled = [cycles.cycles(shape) for shape in _shapes(case)]
     report = list(zip(measured, modelled, _shapes(case), strict=True))
     print(*report, sep="\n")
