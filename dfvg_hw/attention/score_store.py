@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -51,14 +51,21 @@ def page_maximum() -> data.StructLayout:
 
 def value_log2(m: Module, code: Any, name: str) -> Signal:
     """256 * log2 of an sf8 V scale, combinational (`attention.value_log2` of the numerics)."""
-    fraction = Signal(10, name=f"{name}_mantissa")
-    with m.Switch(code[: fm.SF8_M_BITS]):
-        for mantissa, value in enumerate(LOG2M):
-            with m.Case(mantissa):
-                m.d.comb += fraction.eq(int(value))
+    # A tree of multiplexers: synthesis would make a memory of a case statement.
+    level: list[Value] = [Const(int(value), 10) for value in LOG2M]
+    for bit in range(fm.SF8_M_BITS):
+        level = [
+            Mux(code[bit], high, low) for low, high in zip(level[::2], level[1::2], strict=True)
+        ]
     result = Signal(14, name=name)
-    m.d.comb += result.eq((code[fm.SF8_M_BITS :] << fm.EXP_FRAC) + fraction)
+    m.d.comb += result.eq((code[fm.SF8_M_BITS :] << fm.EXP_FRAC) + level[0])
     return result
+
+
+def _context() -> data.StructLayout:
+    """What stays of a score beside its value: narrow, so that simulators keep it in one word."""
+    kept = {name: field.shape for name, field in score() if name not in ("y", "done")}
+    return data.StructLayout(kept)
 
 
 class ScoreStore(wiring.Component):
@@ -124,9 +131,10 @@ class ScoreStore(wiring.Component):
     def _build_input(self, m: Module) -> tuple[Any, dict[str, Any]]:
         """Stages 0 and 1: look up visibility, clamp, add the logarithm of the V scale."""
         config = self._config
-        m.submodules.visibility = see = Ram(PAGE, config.seq_pages)
+        m.submodules.visibility = see = Ram(PAGE, config.seq_pages, disjoint=True)
         valid1, valid2 = Signal(), Signal()
-        first = Signal(score(), reset_less=True)
+        y1 = Signal(signed(32), reset_less=True)
+        first = Signal(_context(), name="first", reset_less=True)
         block = Signal(range(config.score_depth // PAGE), reset_less=True)
         m.d.comb += [
             see.w_en.eq(self.see_en),
@@ -137,18 +145,19 @@ class ScoreStore(wiring.Component):
         ]
         m.d.sync += [valid1.eq(self.valid), valid2.eq(valid1)]
         with m.If(self.valid):
-            m.d.sync += first.eq(self.score)
+            m.d.sync += y1.eq(self.score.y)
+            m.d.sync += [first[name].eq(self.score[name]) for name, _ in _context()]
             with m.If(self.score.token == 0):
                 restart = (self.score.page == 0) & (self.score.g == 0)
                 m.d.sync += block.eq(Mux(restart, 0, block + 1))
-        rounded = rshr(m, first.y, fm.ACT_FRAC - fm.EXP_FRAC, "rounded")
+        rounded = rshr(m, y1, fm.ACT_FRAC - fm.EXP_FRAC, "rounded")
         clamped = clamp(m, rounded, -fm.SCORE_MAX, fm.SCORE_MAX, "clamped")
         log2 = value_log2(m, first.vs, "value_log2")
         now = {
             "s": Signal(signed(SCORE_BITS), name="s2", reset_less=True),
             "weighted": Signal(signed(WEIGHTED_BITS), name="weighted2", reset_less=True),
             "visible": Signal(name="visible2", reset_less=True),
-            "context": Signal(score(), name="second", reset_less=True),
+            "context": Signal(_context(), name="second", reset_less=True),
             "block": Signal.like(block, name="block2", reset_less=True),
         }
         with m.If(valid1):
@@ -198,7 +207,7 @@ class ScoreStore(wiring.Component):
         m.submodules.pages = pages = Ram(
             page_maximum().size, config.score_depth // PAGE, disjoint=True
         )
-        m.submodules.heads = heads = Ram(head_maxima().size, HEADS_MAX)
+        m.submodules.heads = heads = Ram(head_maxima().size, HEADS_MAX, disjoint=True)
         start = context.token == 0
         self._merge(m, page, running, ~start, now["s"], now["weighted"], now["visible"])
         m.d.comb += old.eq(heads.r_data)

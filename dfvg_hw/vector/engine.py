@@ -163,6 +163,7 @@ class VectorEngine(wiring.Component):
             16 * config.lanes,
             config.vm_depth // config.lanes,
             granularity=16 * gain_lanes(config),
+            disjoint=True,  # a pass reads only words that have been written
         )
         self._embed_start = Signal()
         m.d.comb += [
