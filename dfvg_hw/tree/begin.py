@@ -191,20 +191,25 @@ def _add_scan(t: Context, b: _Begin) -> None:
         m.d.comb += [sorter.clear.eq(1), room.eq(config.rows - t.row_count)]
         m.d.sync += [b.limit.eq(smaller(free, room)), b.todo.eq(t.ready & owners)]
         m.next = "LOOK"
-    with m.State("LOOK"):
+
+    def look_on() -> None:
         t.read_slot(next_slot)
         m.d.sync += [b.slot.eq(next_slot), b.todo.eq(b.todo & (b.todo - 1))]
         with m.If((b.todo == 0) | (b.limit == 0)):
             m.next = "GROW"
         with m.Else():
             m.next = "LOOK_SLOT"
+
+    with m.State("LOOK"):
+        look_on()
     with m.State("LOOK_SLOT"):
         t.read_child(b.slot, slots.next)
         m.d.sync += b.rank.eq(slots.next)
-        with m.If(may_grow):
+        # A child is no better than its parent, and must be better than the list's last to enter.
+        with m.If(may_grow & ~(sorter.full & (sorter.worst >= slots.score))):
             m.next = "LOOK_CHILD"
         with m.Else():
-            m.next = "LOOK"
+            look_on()
     with m.State("LOOK_CHILD"):
         # The next rank is read while this one is compared.
         t.read_child(b.slot, b.rank + 1)
@@ -221,7 +226,7 @@ def _add_scan(t: Context, b: _Begin) -> None:
         with m.If((b.stop | (good & sorter.accepted)) & (b.rank < slots.kids.count)):
             m.next = "LOOK_CHILD"
         with m.Else():
-            m.next = "LOOK"
+            look_on()
 
 
 def _add_growth(t: Context, b: _Begin) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -63,6 +63,8 @@ class CandidateSorter(wiring.Component):
     accepted : Out(1)
     count : Out
         Entries held.
+    full : Out(1), worst : Out
+        There are `limit` entries, and the last one's score.
     entries : Out(array of rows `candidate`)
         Best first.
     """
@@ -79,6 +81,8 @@ class CandidateSorter(wiring.Component):
                 "en": In(1),
                 "accepted": Out(1),
                 "count": Out(length),
+                "full": Out(1),
+                "worst": Out(signed(SCORE_BITS)),
                 "entries": Out(data.ArrayLayout(candidate(config), config.rows)),
             }
         )
@@ -102,6 +106,8 @@ class CandidateSorter(wiring.Component):
             at_leave.eq(Mux(leave < rows, (better >> leave)[0], 1)),
             self.accepted.eq(~at_leave & (self.limit != 0) & (self.allowance != 0)),
         ]
+        scores = Array(self.entries[i].score for i in range(rows))
+        m.d.comb += [self.full.eq(self.count == self.limit), self.worst.eq(scores[self.count - 1])]
         with m.If(self.clear):
             m.d.sync += self.count.eq(0)
         with m.Elif(self.en & self.accepted):
