@@ -21,7 +21,7 @@ from dfvg_hw.tree import Row, RowKind
 
 from .integer import IntegerModel
 
-__all__ = ["Fidelity", "integer_logits", "measure", "rows_of_text"]
+__all__ = ["Fidelity", "greedy_texts", "integer_logits", "measure", "rows_of_text"]
 
 
 @dataclass(frozen=True)
