@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Module, Signal, Value, signed
 from amaranth.lib import data
 
 from ..common.arith import bits_for_range
@@ -268,10 +268,6 @@ class Context:
         """Whether anything of a row is still of use."""
         row, context = self.rows[index], self.contexts[index]
         return context.valid & (row.keep_kv | (row.keep_children & context.children))
-
-    def topk(self) -> Value:
-        """Children that the current sequence keeps per node."""
-        return Mux(self.seq.topk < self.config.topk, self.seq.topk, self.config.topk)
 
     def any_alive(self) -> Value:
         """Whether any row of the running pass is still of use."""

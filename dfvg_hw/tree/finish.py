@@ -63,8 +63,9 @@ def _add_rows(t: Context, f: _Finish) -> None:
             m.next = "ROW_KIDS"
         with m.Else():
             m.d.sync += f.row.eq(f.row + 1)
+    kept = Signal(len(f.kept))
+    m.d.comb += kept.eq(smaller(row.count, seq.topk))
     with m.State("ROW_KIDS"):
-        kept = smaller(row.count, t.seq.topk)
         t.write_slot(f.slot, kids={"first": seq.next_id, "count": kept}, next=0)
         t.read_child(f.slot, 0)
         m.d.sync += [
@@ -89,6 +90,8 @@ def _add_records(t: Context, f: _Finish) -> None:
     """Send the children of one row, five to a record."""
     m, seq = t.m, t.seq
     view = line_view(Nodes, t.message)
+    last = Signal()
+    m.d.comb += last.eq(f.rank + 1 == f.kept)
     with m.State("RECORD"):
         t.compose(
             Nodes,
@@ -102,7 +105,6 @@ def _add_records(t: Context, f: _Finish) -> None:
         m.next = "RECORD_CHILD"
     with m.State("RECORD_CHILD"):
         t.read_child(f.slot, f.rank + 1)
-        last = f.rank + 1 == f.kept
         for place in range(CHILDREN_PER_LINE):
             child = view.children[place]
             with m.If(f.fill == place):
