@@ -105,8 +105,8 @@ class Control(wiring.Component):
         }
         for name, width in (
             ("produced", 32), ("consumed", 32), ("mail_consumed", 32), ("bad_lines", 32),
-            ("stall", 1), ("loaded", 1), ("running", 1), ("tree_idle", 1), ("hold", 1), ("table_error", 1), ("resting", 1),
-            ("pass_start", 1), ("message_sent", 1),
+            ("stall", 1), ("loaded", 1), ("running", 1), ("tree_idle", 1), ("hold", 1),
+            ("table_error", 1), ("resting", 1), ("pass_start", 1), ("message_sent", 1),
         ):  # fmt: skip
             wires[name] = In(width)
         for name, width in (

@@ -35,11 +35,13 @@ class HostMemory:
         return not self.dead and self.rng.random() >= self.pause
 
     def _check(self, address, beats, size, burst):
-        assert 1 << size == self.word and burst == 1
+        assert 1 << size == self.word
+        assert burst == 1
         assert address % self.word == 0
         end = address + beats * self.word - 1
         assert address // LINE == end // LINE, f"burst at {address:#x} crosses a 4 KiB line"
-        assert self.base <= address and end < self.base + len(self.data), hex(address)
+        assert self.base <= address, hex(address)
+        assert end < self.base + len(self.data), hex(address)
         self.bursts.append((address, beats))
 
     def step(self, ctx):
@@ -92,7 +94,8 @@ class HostMemory:
 
     def _store(self, data, strobes, last):
         burst = self.writes[0]
-        assert strobes == (1 << self.word) - 1 and last == (burst[1] == 1)
+        assert strobes == (1 << self.word) - 1
+        assert last == (burst[1] == 1)
         at = burst[0] - self.base
         self.data[at : at + self.word] = data.to_bytes(self.word, "little")
         if self.words_written == self.bad_write:
@@ -143,7 +146,8 @@ async def lite_read(ctx, bus, address, wait=0):
     value = ctx.get(bus.rdata)
     for _ in range(wait):
         await ctx.tick()
-        assert ctx.get(bus.rvalid) and ctx.get(bus.rdata) == value
+        assert ctx.get(bus.rvalid)
+        assert ctx.get(bus.rdata) == value
     ctx.set(bus.rready, 1)
     await ctx.tick()
     ctx.set(bus.rready, 0)

@@ -1,5 +1,6 @@
 """The mailbox window: any split of a line, as long as its last dword comes last."""
 
+import itertools
 import random
 
 import pytest
@@ -20,7 +21,7 @@ def test_any_split_of_a_line(size, seed):
         """Cut 64 bytes into bursts: (offset, bytes, beat)."""
         beat = rng.choice([b for b in (4, 8, 16, 32, 64) if b <= size])
         cuts = sorted({0, 64, *(rng.randrange(0, 64, beat) for _ in range(rng.randrange(3)))})
-        pieces = [(a, b - a, beat) for a, b in zip(cuts, cuts[1:], strict=False)]
+        pieces = [(a, b - a, beat) for a, b in itertools.pairwise(cuts)]
         body = pieces[:-1]
         rng.shuffle(body)
         return [*body, pieces[-1]]
