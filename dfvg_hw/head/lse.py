@@ -20,8 +20,11 @@ LEVEL_BITS = 19
 """Integer part of a logit: 32 bits less 14 of fraction, and one for the carry of rounding."""
 SUM_BITS = 44
 """2**20 terms below 2**24."""
-LSE_LATENCY = 3
+LSE_LATENCY = 5
 """Cycles from a logit to the sum that contains it."""
+
+_FARTHEST = 63
+"""Shifts from here on leave nothing of either addend."""
 
 
 class LogSumExp(wiring.Component):
@@ -52,38 +55,74 @@ class LogSumExp(wiring.Component):
         """Return the hardware."""
         m = Module()
         m.submodules.exp2 = rom = Rom(16, [int(value) for value in T2])
-        valid1, valid2 = Signal(), Signal()
-        first1, first2 = Signal(reset_less=True), Signal(reset_less=True)
+        valid = [Signal(name=f"valid_{i}") for i in range(LSE_LATENCY)]
+        first = [Signal(name=f"first_{i}", reset_less=True) for i in range(LSE_LATENCY)]
         y8 = Signal(signed(27), reset_less=True)
         integer = Signal(signed(LEVEL_BITS), reset_less=True)
-        m.d.sync += [valid1.eq(self.valid), valid2.eq(valid1)]
+        m.d.comb += [valid[0].eq(self.valid), first[0].eq(self.logit.first)]
+        for stage in range(1, LSE_LATENCY):
+            m.d.sync += valid[stage].eq(valid[stage - 1])
+            with m.If(valid[stage - 1]):
+                m.d.sync += first[stage].eq(first[stage - 1])
         rounded = rshr(m, self.logit.y, fm.ACT_FRAC - fm.EXP_FRAC, "rounded")
-        with m.If(self.valid):
-            m.d.sync += [y8.eq(rounded), first1.eq(self.logit.first)]
-        m.d.comb += [rom.r_en.eq(valid1), rom.r_addr.eq(y8[: fm.EXP_FRAC])]
-        with m.If(valid1):
-            m.d.sync += [integer.eq(y8 >> fm.EXP_FRAC), first2.eq(first1)]
-        self._build_update(m, valid2, first2, integer, rom.r_data)
+        with m.If(valid[0]):
+            m.d.sync += y8.eq(rounded)
+        m.d.comb += [rom.r_en.eq(valid[1]), rom.r_addr.eq(y8[: fm.EXP_FRAC])]
+        with m.If(valid[1]):
+            m.d.sync += integer.eq(y8 >> fm.EXP_FRAC)
+        up, distance, power = self._build_level(m, valid[2], first[2], integer, rom.r_data)
+        self._build_sum(m, valid[3:], first[4], up, distance, power)
         return m
 
-    def _build_update(
+    def _build_level(
         self, m: Module, valid: Signal, first: Signal, integer: Signal, power: Signal
-    ) -> None:
-        """Stage 2: one of the two addends is shifted, never both."""
+    ) -> tuple[Signal, Signal, Signal]:
+        """Stage 2: compare with the level; whichever of sum and term is smaller will be shifted."""
         difference = Signal(signed(LEVEL_BITS + 1))
-        up, distance = Signal(), Signal(LEVEL_BITS)
-        capped = Signal(6)
-        term = Signal(24)
+        distance = Signal(LEVEL_BITS + 1)
+        above = Signal()
+        up = Signal(reset_less=True)
+        capped = Signal(6, reset_less=True)
+        power3 = Signal(16, reset_less=True)
         m.d.comb += [
             difference.eq(integer - self.level),
-            up.eq(difference > 0),
-            distance.eq(Mux(up, difference, -difference)),
-            capped.eq(Mux(distance > 63, 63, distance)),
-            term.eq(power << fm.LSE_GUARD),
+            above.eq(difference > 0),
+            distance.eq(Mux(above, difference, -difference)),
         ]
         with m.If(valid):
-            with m.If(first | up):
+            m.d.sync += [up.eq(first | above), power3.eq(power)]
+            m.d.sync += capped.eq(Mux(distance > _FARTHEST, _FARTHEST, distance))
+            with m.If(first | above):
                 m.d.sync += self.level.eq(integer)
-                m.d.sync += self.total.eq(Mux(first, 0, self.total >> capped) + term)
-            with m.Else():
-                m.d.sync += self.total.eq(self.total + (term >> capped))
+        return up, capped, power3
+
+    def _build_sum(
+        self,
+        m: Module,
+        valid: list[Signal],
+        first: Signal,
+        up: Signal,
+        distance: Signal,
+        power: Signal,
+    ) -> None:
+        """Stages 3 and 4: shift the term; shift the sum and add. Only the sum feeds back."""
+        term = Signal(24)
+        shifted = Signal(24, reset_less=True)
+        up4 = Signal(reset_less=True)
+        distance4 = Signal(6, reset_less=True)
+        old = Signal(SUM_BITS)
+        m.d.comb += term.eq(power << fm.LSE_GUARD)
+        with m.If(valid[0]):
+            m.d.sync += [
+                shifted.eq(Mux(up, term, term >> distance)),
+                up4.eq(up),
+                distance4.eq(distance),
+            ]
+        with m.If(first):
+            m.d.comb += old.eq(0)
+        with m.Elif(up4):
+            m.d.comb += old.eq(self.total >> distance4)
+        with m.Else():
+            m.d.comb += old.eq(self.total)
+        with m.If(valid[1]):
+            m.d.sync += self.total.eq(old + shifted)

@@ -6,6 +6,7 @@ Exact where nothing is waited for; `tests/cocotb/tb_vector.py` compares with the
 from __future__ import annotations
 
 from ..config import GROUP, DeviceConfig
+from ..head.lse import LSE_LATENCY
 from ..isa import Instruction, Op, QuantMode
 from .loader import gain_lanes
 from .passes import STAGES
@@ -93,6 +94,7 @@ def vector_cycles(
 def emit_cycles(config: DeviceConfig, wanting: int) -> int:
     """Cycles from row 0's last logit until every child has been sent, without back-pressure.
 
-    `wanting` is the number of rows that want children; rows may be waited for besides.
+    `wanting` is the number of rows that want children, at least 1. Counted is every cycle in which
+    the engine isn't idle, that of the logit included.
     """
-    return config.rows + 4 + wanting * (5 + 2 * config.topk)
+    return config.rows + LSE_LATENCY + 1 + wanting * (4 + 2 * config.topk)

@@ -5,7 +5,7 @@ import numpy as np
 from cocotb.triggers import RisingEdge
 
 from dfvg_hw.isa import Instruction, Op, QuantMode
-from dfvg_hw.vector.timing import vector_cycles
+from dfvg_hw.vector.timing import emit_cycles, vector_cycles
 from sim.cocotb.bench import parameter
 from tests.cocotb.configs import config_of
 from tests.cocotb.vector_harness import VectorHarness
@@ -265,6 +265,41 @@ async def collects_the_head(dut):
         assert not int(dut.idle.value)
         await harness.until_idle(5000, harness.tokens)
         harness.children.assert_empty()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def emits_children_in_the_documented_time(dut):
+    harness = await begin(dut)
+    config = harness.config
+    for sink in harness.bench.sinks:
+        sink.set_backpressure("none")
+    for wanting in range(1, config.rows + 1):
+        valid = [True] * config.rows
+        model = VectorModel(config, valid, [0] * config.rows, [1] + [0] * (config.max_seqs - 1))
+        want = [row < wanting for row in range(config.rows)]
+        harness.set_context(model, want)
+        y = np.array([[c * 4096 for c in range(32)] for _ in valid])
+        harness.children.expect_all(model.head(y, want))
+        items = [
+            [
+                {"y": int(v), "channel": c, "first": int(c == 0), "last": int(c == 31)}
+                for c, v in enumerate(y[row])
+            ]
+            for row in range(config.rows)
+        ]
+        sending = cocotb.start_soon(harness.stream("logits", items))
+        while not int(dut.logits__0__valid.value):
+            await harness.edge()
+        for _ in range(31):
+            await harness.edge()
+        cycles = 0
+        while not int(dut.idle.value):
+            cycles += 1
+            await harness.edge()
+        await sending
+        harness.children.assert_empty()
+        wanted = emit_cycles(config, wanting)
+        assert cycles == wanted, f"{wanting} rows: {cycles} cycles, documented {wanted}"
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
