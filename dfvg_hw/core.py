@@ -140,7 +140,9 @@ class ComputeCore(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), control.i)
         wiring.connect(m, wiring.flipped(self.page_w), self._table.write)
         m.d.comb += [
-            control.hold.eq(~self._loader.loaded | self.errors.as_value().any()),
+            control.hold.eq(
+                ~self._loader.loaded | self.program_start | self.errors.as_value().any()
+            ),
             control.kill.eq(self.kill),
             control.soft_reset.eq(self.soft_reset),
             control.ended.eq(fetch.ended),

@@ -70,7 +70,6 @@ class MergeUnit(wiring.Component):
     def __init__(self, config: DeviceConfig) -> None:
         self._config = config
         self._sub = (GROUP // config.bus_bytes).bit_length() - 1
-        self._owner_bits = config.rows.bit_length()
         rows, seqs = config.rows, config.max_seqs
         super().__init__(
             {
@@ -204,7 +203,6 @@ class MergeUnit(wiring.Component):
             "bytes": Signal(name="stage_bytes", reset_less=True),
             "scale": Signal(2, name="stage_scale", reset_less=True),
             "hits": Signal(self._config.rows, name="stage_hits", reset_less=True),
-            "slice": Signal(max(1, self._sub), name="stage_slice", reset_less=True),
             "write": Signal(name="stage_write"),
             "run": Signal(run, name="stage_run", reset_less=True),
         }
@@ -223,7 +221,6 @@ class MergeUnit(wiring.Component):
                     stage["hits"].eq(place["hits"]),
                     stage["bytes"].eq(~place["key"]),
                     stage["write"].eq(~place["key"] | place["hits"].any()),
-                    stage["slice"].eq(place["inner"]),
                     stage["scale"].eq(Mux(step.kind == KvKind.V, 2, place["outer"][0])),
                     stage["run"].first.eq(Mux(place["key"], place["inner"] == 0, place["begin"])),
                     stage["run"].address.eq(Mux(place["key"], key_address, step.address)),
@@ -233,7 +230,7 @@ class MergeUnit(wiring.Component):
                     m.d.sync += key_address.eq(step.address + HEAD_UNITS)
                 with m.Elif(place["last_inner"]):
                     m.d.sync += key_address.eq(key_address + self.model.head_groups)
-        stage["owner"] = self._build_owner(m, step, place, move)
+        stage["masks"] = self._build_masks(m, step, place, move)
         return stage
 
     def _run_words(self, key: Signal, step: Any) -> Any:
@@ -242,20 +239,24 @@ class MergeUnit(wiring.Component):
         page = Mux(step.kind == KvKind.V, groups << (6 + self._sub), scales)
         return Mux(key, groups << self._sub, page)
 
-    def _build_owner(self, m: Module, step: Any, place: dict[str, Signal], move: Signal) -> Signal:
-        """Row (plus 1) that owns each token of the page at stage 1, 0 where none does."""
-        owner = Signal(
-            data.ArrayLayout(self._owner_bits, PAGE), name="stage_owner", reset_less=True
-        )
-        with m.If(move & place["valid"] & place["changed"] & place["begin"]):
-            m.d.sync += owner.eq(0)
-            for index in range(self._config.rows):
-                with m.If(step.match[index]):
-                    with m.Switch(self.rows[index].offset):
-                        for token in range(PAGE):
-                            with m.Case(token):
-                                m.d.sync += owner[token].eq(index + 1)
-        return owner
+    def _build_masks(
+        self, m: Module, step: Any, place: dict[str, Signal], move: Signal
+    ) -> list[Signal]:
+        """Bytes of the word at stage 1 that belong to each row, where single bytes change."""
+        low = PAGE.bit_length() - 1 - self._sub  # bits of a token's place in its word
+        masks = []
+        for index, row in enumerate(self.rows):
+            mask = Signal(self._config.bus_bytes, name=f"mask_{index}", reset_less=True)
+            byte = Signal(self._config.bus_bytes, name=f"byte_{index}")
+            here = Signal(name=f"here_{index}")
+            m.d.comb += [
+                byte.eq(1 << row.offset[:low]),
+                here.eq(step.match[index] & (row.offset[low:] == place["inner"])),
+            ]
+            with m.If(move & place["valid"] & place["changed"]):
+                m.d.sync += mask.eq(Mux(here, byte, 0))
+            masks.append(mask)
+        return masks
 
     def _build_output(
         self, m: Module, stage: dict[str, Any], tails: list[KvTail], move: Signal
@@ -294,21 +295,10 @@ class MergeUnit(wiring.Component):
                 written.words.eq(stage["run"].words),
             ]
             with m.If(stage["bytes"]):
-                with m.Switch(stage["slice"]):
-                    for part in range(1 << self._sub):
-                        with m.Case(part):
-                            self._merge_bytes(m, out, stage["owner"], values, part)
+                for mask, value in zip(stage["masks"], values, strict=True):
+                    for byte in range(self._config.bus_bytes):
+                        with m.If(mask[byte]):
+                            m.d.sync += out[8 * byte : 8 * byte + 8].eq(value)
             for index, tail in enumerate(tails):
                 with m.If(stage["hits"][index]):
                     m.d.sync += out.eq(tail.k_data)
-
-    def _merge_bytes(
-        self, m: Module, out: Signal, owner: Any, values: list[Signal], part: int
-    ) -> None:
-        """Bytes of the output register whose token belongs to a row."""
-        size = self._config.bus_bytes
-        for byte in range(size):
-            with m.Switch(owner[part * size + byte]):
-                for index, value in enumerate(values):
-                    with m.Case(index + 1):
-                        m.d.sync += out[8 * byte : 8 * byte + 8].eq(value)

@@ -126,7 +126,7 @@ class AxiMemory:
         self.write_log: list[Burst] = []
         self.reads = self.writes = self.cycle = 0
         self._dut, self._rng, self._latency = dut, rng, latency
-        self._must_accept = must_accept
+        self._must_accept, self._frozen = must_accept, False
         self._profiles = {
             "r": profile(reads, rng),
             "a": profile(addresses, rng),
@@ -159,6 +159,10 @@ class AxiMemory:
     def stop(self) -> None:
         """End the model."""
         self._task.cancel()
+
+    def freeze(self, frozen: bool = True) -> None:
+        """Give no read data any more, until called with False."""
+        self._frozen = frozen
 
     def _forget(self) -> None:
         self._read_queue: deque[Burst] = deque()
@@ -231,7 +235,7 @@ class AxiMemory:
                     raise ProtocolViolation("r: the manager makes read data wait")
         if waiting:
             return
-        go = next(self._profiles["r"])
+        go = next(self._profiles["r"]) and not self._frozen
         if not go or not self._read_queue or self._read_queue[0].due > self.cycle:
             r["valid"].value = 0
             r["data"].value = self._rng.getrandbits(8 * self._bytes)
