@@ -5,14 +5,14 @@ import itertools
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from dfvg_hw.config import get_config
 from dfvg_hw.interfaces import word
 from dfvg_hw.memory.reader import Target, read_request, tagged_word
 from dfvg_hw.memory.writer import write_word
 from sim.cocotb.axi import AxiMemory
 from sim.cocotb.bench import Bench, parameter, rng
+from tests.cocotb.configs import config_of
 
-CONFIG = get_config(parameter("config", str, "tiny"))
+CONFIG = config_of(parameter("config", str, "tiny"))
 WIDTH = CONFIG.bus_bytes
 SIZE = 1 << 16
 PROFILES = ("none", "random", "bursts")

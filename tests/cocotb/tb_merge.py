@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from dfvg_hw.config import get_config
 from dfvg_hw.interfaces import (
     kv_command,
     model_registers,
@@ -21,8 +20,9 @@ from sim.cocotb.bench import Bench, parameter, rng
 from sim.cocotb.checkers import ProtocolChecker, Scoreboard
 from sim.cocotb.layout import Codec
 from sim.cocotb.streams import Monitor, Sink, StreamPort
+from tests.cocotb.configs import config_of
 
-CONFIG = get_config(parameter("config", str, "tiny"))
+CONFIG = config_of(parameter("config", str, "tiny"))
 WIDTH, ROWS, LANES = CONFIG.bus_bytes, CONFIG.rows, CONFIG.lanes
 PROFILES = ("none", "random", "bursts")
 PAGE = 64

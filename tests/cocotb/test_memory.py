@@ -2,18 +2,18 @@
 
 import pytest
 
-from dfvg_hw.config import get_config
 from dfvg_hw.memory.port import MemoryPort
 from sim.runner import BenchFailure, run_bench
+from tests.cocotb.configs import config_of
 from tests.cocotb.faulty_manager import Fault, FaultyManager
 
 pytestmark = [pytest.mark.verilator, pytest.mark.rtl]
 
 
-@pytest.mark.parametrize("config", ["tiny", "sim"])
+@pytest.mark.parametrize("config", ["odd", "tiny", "sim"])
 def test_memory_port(config):
     run_bench(
-        lambda: MemoryPort(get_config(config)),
+        lambda: MemoryPort(config_of(config)),
         "tests.cocotb.tb_memory",
         expected_tests=17,
         parameters={"config": config},

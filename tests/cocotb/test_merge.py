@@ -3,21 +3,16 @@
 import pytest
 
 from dfvg_hw.attention.merge import MergeUnit
-from dfvg_hw.config import get_config
 from sim.runner import run_bench
+from tests.cocotb.configs import config_of
 
 pytestmark = [pytest.mark.verilator, pytest.mark.rtl]
 
-CONFIGS = {
-    "tiny": get_config("tiny"),
-    "sim": get_config("sim"),
-}
 
-
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", ["odd", "tiny", "sim"])
 def test_merge_unit(config):
     run_bench(
-        lambda: MergeUnit(CONFIGS[config]),
+        lambda: MergeUnit(config_of(config)),
         "tests.cocotb.tb_merge",
         expected_tests=12,
         parameters={"config": config},
