@@ -268,6 +268,34 @@ async def collects_the_head(dut):
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
+async def absorbs_logits_while_it_quantises(dut):
+    """Nothing in the head waits for the rest of the engine, or holds it up."""
+    harness = await begin(dut)
+    rng, config = harness.rng, harness.config
+    for _ in range(ROUNDS):
+        model = make_model(rng, config)
+        want = [True] * config.rows
+        harness.clear()
+        harness.set_context(model, want)
+        await fill_vm(harness, model)
+        y = np.array([[rng.randint(-(1 << 18), 1 << 18) for _ in range(300)] for _ in want])
+        harness.children.expect_all(model.head(y, want))
+        items = [
+            [
+                {"y": int(v), "channel": c, "first": int(c == 0), "last": int(c == 299)}
+                for c, v in enumerate(y[row])
+            ]
+            for row in range(config.rows)
+        ]
+        sending = cocotb.start_soon(harness.stream("logits", items))
+        await quant_once(harness, model, QuantMode.ROW)
+        await sending
+        await harness.until_idle(5000, harness.tokens)
+        harness.compare(model)
+        harness.children.assert_empty()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
 async def emits_children_in_the_documented_time(dut):
     harness = await begin(dut)
     config = harness.config

@@ -5,7 +5,7 @@ import pytest
 from sim.runner import run_bench
 from tests.hw.vector.bench_top import EngineBench
 
-TESTS = 10
+TESTS = 11
 
 
 def _run(name, rounds, idle, seed):
