@@ -120,23 +120,26 @@ class WordLoader(wiring.Component):
             LoadJob.ROPE: 32,
         }
 
-    def _build_control(self, m: Module) -> None:
+    def _build_sizes(self, m: Module) -> tuple[Signal, Signal]:
+        """Pieces of a row and of a word, by the kind of job."""
         config = self._config
         per_row, per_word = Signal(17), Signal.like(self._in_word)
+        pieces = {
+            LoadJob.GAIN: self.groups * (GROUP // gain_lanes(config)),
+            LoadJob.EMBED: self.groups * (GROUP // config.lanes),
+            LoadJob.ROPE: self.pairs,
+        }
         with m.Switch(self.job):
             for job, bits in self._bits().items():
-                pieces = {
-                    LoadJob.GAIN: self.groups * (GROUP // gain_lanes(config)),
-                    LoadJob.EMBED: self.groups * (GROUP // config.lanes),
-                    LoadJob.ROPE: self.pairs,
-                }
                 with m.Case(job):
                     m.d.comb += per_row.eq(pieces[job])
                     m.d.comb += per_word.eq(8 * config.bus_bytes // bits)
+        return per_row, per_word
+
+    def _build_control(self, m: Module) -> None:
+        per_row, self._per_word = self._build_sizes(m)
         gain = self.job == LoadJob.GAIN
-        row = self._active_row
-        fetch = self._fetch
-        self._per_word = per_word
+        row, fetch = self._active_row, self._fetch
         with m.If(fetch):
             m.d.comb += self.words.ready.eq(1)
         with m.FSM(name="load"):
@@ -190,8 +193,7 @@ class WordLoader(wiring.Component):
 
     def _build_writes(self, m: Module) -> None:
         """Registered writes, one cycle behind the piece."""
-        config, buffer, bits = self._config, self._buffer, self._bits()
-        lanes, narrow = config.lanes, gain_lanes(config)
+        lanes, buffer, bits = self._config.lanes, self._buffer, self._bits()
         is_job = {job: self._piece & (self.job == job) for job in LoadJob}
         m.d.sync += [self.vm_en.eq(0), self.gain_en.eq(0), self.rope.en.eq(0)]
         m.d.sync += self.embed_set.eq(self._take_scale)
@@ -202,18 +204,7 @@ class WordLoader(wiring.Component):
         with m.If(self._piece | self._take_scale):
             m.d.sync += self.row.eq(self._active_row)
         with m.If(is_job[LoadJob.GAIN]):
-            m.d.sync += [
-                self.gain_data.eq(Cat([buffer[: 16 * narrow]] * (lanes // narrow))),
-                buffer.eq(buffer >> bits[LoadJob.GAIN]),
-            ]
-            if narrow == lanes:
-                m.d.sync += [self.gain_en.eq(1), self.gain_addr.eq(self._index)]
-            else:
-                part = (lanes // narrow).bit_length() - 1
-                m.d.sync += [
-                    self.gain_en.eq(1 << self._index[:part]),
-                    self.gain_addr.eq(self._index >> part),
-                ]
+            self._build_gain(m)
         with m.If(is_job[LoadJob.EMBED]):
             values = [Value.cast(buffer[8 * i : 8 * i + 8]).as_signed() for i in range(lanes)]
             m.d.sync += [
@@ -241,6 +232,22 @@ class WordLoader(wiring.Component):
                 self.embed_shift.eq(
                     Mux(shift < 0, 0, Mux(shift > fm.SHIFT_MAX, fm.SHIFT_MAX, shift))
                 ),
+            ]
+
+    def _build_gain(self, m: Module) -> None:
+        """Gains of one piece: a whole word of the gain memory, or a part of one."""
+        lanes, narrow, buffer = self._config.lanes, gain_lanes(self._config), self._buffer
+        m.d.sync += [
+            self.gain_data.eq(Cat([buffer[: 16 * narrow]] * (lanes // narrow))),
+            buffer.eq(buffer >> 16 * narrow),
+        ]
+        if narrow == lanes:
+            m.d.sync += [self.gain_en.eq(1), self.gain_addr.eq(self._index)]
+        else:
+            part = (lanes // narrow).bit_length() - 1
+            m.d.sync += [
+                self.gain_en.eq(1 << self._index[:part]),
+                self.gain_addr.eq(self._index >> part),
             ]
 
     def _build_reload(self, m: Module) -> None:
