@@ -134,10 +134,10 @@ class DfvgTop(wiring.Component):
             # The last children may still wait for their token ids.
             tree.done.eq(ended & ids.idle),
         ]
-        with m.If(core.done):
-            m.d.sync += ended.eq(1)
-        with m.Elif(tree.done | control.resetting):
+        with m.If(tree.done | control.resetting):
             m.d.sync += ended.eq(0)
+        with m.Elif(core.done):
+            m.d.sync += ended.eq(1)
 
     def _build_core(self, m: Module) -> None:
         core, control = self._core, self._control

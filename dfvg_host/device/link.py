@@ -95,6 +95,9 @@ class HostLink:
     access : CardAccess
     config : DeviceConfig
         What the card must have been built with.
+    ring_lines : int
+        Size of the device-to-host ring, a power of two from 64. The device starts no pass unless
+        all that it can lead to fits.
 
     Raises
     ------
@@ -102,8 +105,10 @@ class HostLink:
         If there is no card, or one with other versions or of another config.
     """
 
-    def __init__(self, access: CardAccess, config: DeviceConfig) -> None:
-        self._access, self._config = access, config
+    def __init__(
+        self, access: CardAccess, config: DeviceConfig, ring_lines: int = RING_LINES
+    ) -> None:
+        self._access, self._config, self._ring_lines = access, config, ring_lines
         self._dma = access.dma
         self._ring_index, self._ring_tag = 0, 1
         self._sent, self._sent_tag = 0, 1
@@ -111,7 +116,7 @@ class HostLink:
         self._mail_tags = [1] * config.max_seqs
         self._token_user: int | None = None
         self._inbox: list[Message] = []
-        self._command_at = RING_LINES * LINE_BYTES
+        self._command_at = ring_lines * LINE_BYTES
         self._token_at = self._command_at + COMMAND_LINES * LINE_BYTES
         self._chunk_at = -(-(self._token_at + self._token_room()) // _PAGE) * _PAGE
         if len(self._dma) < self._chunk_at + CHUNK_BYTES:
@@ -196,7 +201,7 @@ class HostLink:
         self._dma[: self._token_at] = bytes(self._token_at)
         base = self._access.dma_base
         for name, at, lines in (
-            ("ring", 0, RING_LINES),
+            ("ring", 0, self._ring_lines),
             ("command", self._command_at, COMMAND_LINES),
         ):
             self._access.write_register(register(f"{name}_lo").address, (base + at) & LOST)
@@ -348,7 +353,7 @@ class HostLink:
         """Read the ring up to the first line that hasn't come; whether there was any."""
         begin = self._ring_index
         while True:
-            at = self._ring_index % RING_LINES * LINE_BYTES
+            at = self._ring_index % self._ring_lines * LINE_BYTES
             payload = open_line(self._dma[at : at + LINE_BYTES], self._ring_tag)
             if payload is None:
                 break

@@ -98,7 +98,7 @@ def build_card(config: DeviceConfig, trace: bool = False, poison: bool = False) 
     return build_shared_library(
         text,
         "dfvg_top",
-        [_HERE / "card.cpp"],
+        [SimCard.HARNESS],
         defines={"BUS_BYTES": config.bus_bytes},
         options=VerilatorOptions(trace=trace, poison=poison, assertions=False),
     )
@@ -138,6 +138,8 @@ class SimCard:
     ----------
     config : DeviceConfig
     options : CardOptions
+    library : Path, optional
+        Another simulator than `build_card` makes.
 
     Attributes
     ----------
@@ -149,12 +151,15 @@ class SimCard:
         Device memory, for tests: a host can't see it.
     """
 
-    patience = 1 << 16
+    HARNESS = _HERE / "card.cpp"
+    patience = 1 << 12
     """Calls of `wait` in which nothing comes, until the card is taken for dead."""
 
-    def __init__(self, config: DeviceConfig, options: CardOptions) -> None:
+    def __init__(
+        self, config: DeviceConfig, options: CardOptions, library: Path | None = None
+    ) -> None:
         self.config, self.options = config, options
-        self._library = _load(build_card(config, options.trace, options.poison))
+        self._library = _load(library or build_card(config, options.trace, options.poison))
         raw = _Options(
             options.memory_bytes,
             options.host_bytes,
