@@ -65,6 +65,7 @@ class Journal:
             if self._path is not None:
                 line = json.dumps({"key": self._key, "item": item, "result": result})
                 with open(self._path, "a", encoding="utf-8") as file:
-                    file.write(line + "\n")
+                    # An end of line on both sides: an interrupted one must not swallow this.
+                    file.write(f"\n{line}\n")
             self._done[item] = result
         return self._done[item]

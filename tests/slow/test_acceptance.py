@@ -1,0 +1,60 @@
+"""Acceptance lengths that the project promises, in the real decode loop on the emulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from dfvg_host.bench import Report, Setting
+from dfvg_host.bench.acceptance import acceptance, demo, noise, selfdraft
+from dfvg_host.distill.heldout import eval_prompts
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
+Keep = Callable[[Report], Report]
+
+OVERLAP_PROMPTS = 26  # two of each kind: it runs twice as many passes a round as lockstep
+
+
+def test_shipped_draft_on_kinds_of_prompts_it_was_not_trained_on(
+    setting: Setting, keep: Keep
+) -> None:
+    """8 lockstep passes, budget 16: at least 2.0 tokens a verify step with 95 % confidence."""
+    assert len(eval_prompts()) >= 100
+    figures = keep(acceptance(setting, ["lockstep"])).figures
+    assert figures["lockstep.low_95"] >= 2.0
+
+
+def test_shipped_draft_drafting_while_the_target_verifies(setting: Setting, keep: Keep) -> None:
+    """Overlap gets stale trees but more passes: not much worse, and faster in virtual time."""
+    some = dataclasses.replace(setting, limit=OVERLAP_PROMPTS)
+    report = acceptance(some)
+    keep(dataclasses.replace(report, name="acceptance-overlap"))
+    figures = report.figures
+    assert figures["overlap.acceptance_length"] >= 0.8 * figures["lockstep.acceptance_length"]
+    assert (
+        figures["overlap.virtual_speed_over_plain"] > figures["lockstep.virtual_speed_over_plain"]
+    )
+
+
+def test_demo_prompts(setting: Setting, keep: Keep) -> None:
+    """The demo's eight prompts as the demo decodes them: at least 1.5 tokens a step."""
+    report = keep(demo(setting))
+    assert report.settings["prompts"] == 8
+    assert report.figures["acceptance_length"] >= 1.5
+
+
+def test_noise_in_place_of_the_draft_costs_speed_and_no_token(setting: Setting, keep: Keep) -> None:
+    """The draft matters (its figure isn't the prompts' doing); the text doesn't depend on it."""
+    report = keep(noise(setting))
+    assert report.figures["same_text"] == report.figures["prompts"] == 8
+    assert 1.0 <= report.figures["noise"] < 1.1
+    assert report.figures["draft"] >= 1.5
+
+
+def test_target_as_its_own_draft(setting: Setting, keep: Keep) -> None:
+    """12 lockstep passes, budget 16: at least 5 tokens a step, two prompts of three kinds."""
+    report = keep(selfdraft(setting, default=13))
+    assert report.figures["acceptance_length"] >= 5.0
+    assert report.figures["passes_per_round"] <= 12
