@@ -110,7 +110,7 @@ class DeviceConfig:
     m_slots : int
         Uncommitted tree nodes that may hold KV at once (8 to 128).
     candidates : int
-        Entries of the candidate table (nodes without KV).
+        Entries of the candidate table (nodes without KV): each tree slot owns `topk`.
     topk : int
         Children kept per expanded node (1 to 16).
     max_ctx : int
@@ -176,10 +176,10 @@ class DeviceConfig:
         )
         _require(1 <= self.topk <= 16, "topk", self.topk, "1 to 16 children")
         _require(
-            self.topk * self.rows <= self.candidates <= 4096,
+            self.candidates == self.m_slots * self.topk,
             "candidates",
             self.candidates,
-            "rows*topk to 4096",
+            f"m_slots * topk = {self.m_slots * self.topk}, as each slot owns its children",
         )
         _require(
             self.max_ctx % PAGE == 0 and PAGE <= self.max_ctx <= 1 << 17,

@@ -7,7 +7,7 @@ ODD = {
     "rows": 3,
     "lanes": 1,
     "m_slots": 8,
-    "candidates": 16,
+    "candidates": 24,
     "topk": 3,
     "max_ctx": 192,
     "max_seqs": 3,
