@@ -34,6 +34,7 @@ from dfvg_hw.messages import (
 )
 
 from .mirror import MirrorNode, TreeMirror
+from .sharpness import Sharpness
 from .stats import DeviceCounters
 from .walk import Tree
 
@@ -83,6 +84,7 @@ class Drafter:
         self.pending = len(prompt)
         self._device = device
         self._mirror = TreeMirror(len(prompt), vocab_size, stops)
+        self._sharpness = Sharpness()
         self._limits = limits
         self._context = context
         self._warn = warn
@@ -199,6 +201,9 @@ class Drafter:
 
     def _verdict(self, tokens: tuple[int, ...], limits: DraftLimits) -> HitClass:
         self._epoch = (self._epoch + 1) % (1 << 32)
+        for scores, which in self._mirror.outcomes(tokens):
+            self._sharpness.observe(scores, which)
+        self._mirror.exponent = self._sharpness.exponent
         hit = self._mirror.reroot(tokens)
         self._awaited = True
         verdict = Verdict(_SEQ, self._epoch, self._length, self._hash, tokens)

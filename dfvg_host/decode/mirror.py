@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from dfvg_hw.errors import ProtocolError
 from dfvg_hw.messages import (
     CHILDREN_PER_LINE,
-    LOGPROB_ONE,
     ROOT_ID_FLAG,
     HitClass,
     Nodes,
     NodesFlag,
     VerdictAck,
 )
+
+from .sharpness import sharpened
 
 __all__ = ["MirrorNode", "TreeMirror"]
 
@@ -50,6 +51,8 @@ class MirrorNode:
         Its depth counted from the first root; likewise.
     children : list of MirrorNode or None
         In order of rank; None while the node isn't expanded.
+    edges : tuple of float, list of float
+        An exponent, and log2 of the children's probabilities under it.
     """
 
     id: int | None
@@ -62,6 +65,7 @@ class MirrorNode:
     level: int = 0
     children: list[MirrorNode] | None = None
     more: bool = field(default=False, repr=False)
+    edges: tuple[float, list[float]] = field(default=(0.0, []), repr=False)
 
     def child(self, token: int) -> MirrorNode | None:
         """Return the child that carries the token, if there is one."""
@@ -93,6 +97,9 @@ class TreeMirror:
     root : MirrorNode
     length : int
         Committed tokens, those of a verdict under way included.
+    exponent : float
+        Sharpness of the draft's probabilities, see `dfvg_host.decode.sharpness`: it decides which
+        nodes are offered first. The device knows nothing of it.
     """
 
     def __init__(
@@ -101,6 +108,7 @@ class TreeMirror:
         if length < 1:
             raise ProtocolError(f"context has {length} tokens: at least 1")
         self.length = length
+        self.exponent = 1.0
         self.root = MirrorNode(ROOT_ID_FLAG | length, None)
         self._vocabulary = vocabulary
         self._stops = frozenset(stops)
@@ -129,8 +137,34 @@ class TreeMirror:
         return node.total - self.root.total
 
     def probability(self, node: MirrorNode) -> float:
-        """Return the draft's probability that the text passes through the node."""
-        return float(2.0 ** (self.path_score(node) / LOGPROB_ONE))
+        """Return the probability, by draft and exponent, that the text passes through the node."""
+        log2, child = 0.0, node
+        while child is not self.root:
+            assert child.parent is not None
+            log2 += self._edges(child.parent)[child.rank]
+            child = child.parent
+        return float(2.0**log2)
+
+    def _edges(self, node: MirrorNode) -> list[float]:
+        """Return log2 of the probabilities of a node's children."""
+        exponent, edges = node.edges
+        if exponent != self.exponent or len(edges) != len(node.children or ()):
+            edges, _ = sharpened([child.score for child in node.children or ()], self.exponent)
+            node.edges = self.exponent, edges
+        return edges
+
+    def outcomes(self, tokens: Sequence[int]) -> Iterator[tuple[list[int], int | None]]:
+        """Yield what tokens to be committed say about the draft, as far as the tree is known.
+
+        For each token whose node is expanded: the children's edge scores, and which child it is.
+        """
+        node: MirrorNode | None = self.root
+        for token in tokens:
+            if node is None or not node.children or node.more:
+                return
+            found = node.child(token)
+            yield [child.score for child in node.children], None if found is None else found.rank
+            node = found
 
     def children(self, node: MirrorNode) -> Sequence[MirrorNode]:
         """Return the node's children in order of rank; none if it isn't expanded."""
@@ -149,24 +183,24 @@ class TreeMirror:
         return self._ranked(count, max_depth, candidates_only=True)
 
     def _ranked(self, count: int, max_depth: int | None, candidates_only: bool) -> list[MirrorNode]:
-        # Scores never rise along a path and ids do, so the heap yields a total order.
-        heap: list[tuple[int, int, MirrorNode]] = []
+        # Probabilities never rise along a path and ids do, so the heap yields a total order.
+        heap: list[tuple[float, int, MirrorNode]] = []
 
-        def offer(node: MirrorNode) -> None:
-            if max_depth is None or self.depth(node) < max_depth:
-                for child in node.children or ():
+        def offer(node: MirrorNode, unlikely: float) -> None:
+            if node.children and (max_depth is None or self.depth(node) < max_depth):
+                for child, edge in zip(node.children, self._edges(node), strict=True):
                     assert child.id is not None
-                    heapq.heappush(heap, (-child.total, child.id, child))
+                    heapq.heappush(heap, (unlikely - edge, child.id, child))
 
         found: list[MirrorNode] = []
-        offer(self.root)
+        offer(self.root, 0.0)
         while heap and len(found) < count:
-            _, _, node = heapq.heappop(heap)
+            unlikely, _, node = heapq.heappop(heap)
             stop = node.token in self._stops
             if not candidates_only or (node.children is None and not stop):
                 found.append(node)
             if not stop:
-                offer(node)
+                offer(node, unlikely)
         return found
 
     # Re-rooting ----------------------------------------------------------------------------
