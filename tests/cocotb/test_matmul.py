@@ -29,7 +29,7 @@ def test_matmul_tiny():
 
 
 def test_matmul_odd():
-    _run("odd", seed=2)
+    _run("odd", seed=2, rounds=1, burst=3)
 
 
 @pytest.mark.slow
