@@ -204,6 +204,8 @@ class HostLink:
             ("ring", 0, self._ring_lines),
             ("command", self._command_at, COMMAND_LINES),
         ):
+            # A ring without lines is at rest: index and base can't be taken for those of the old.
+            self.write(f"{name}_lines", 0)
             self._access.write_register(register(f"{name}_lo").address, (base + at) & LOST)
             self._access.write_register(register(f"{name}_hi").address, (base + at) >> 32)
             self.write("ring_consumed" if name == "ring" else "command_produced", 0)

@@ -55,7 +55,7 @@ class RandomLife:
             self.open(seq)
         elif draw < 0.06:
             self.send(Retune(seq, self.limits()))
-        elif draw < 0.35:
+        elif draw < 0.25:
             self.verdict(seq)
         elif self.device.next_pass_cycles() is None:
             self.log.append("nothing to do")
@@ -94,10 +94,11 @@ class RandomLife:
     def verdict(self, seq):
         context, node = self.contexts[seq], self.roots[seq]
         tokens = []
-        for _ in range(self.rng.choice([1, 1, 2, 3, 5, 11])):
+        for _ in range(self.rng.choice([1, 1, 1, 2, 2, 3, 5, 11])):
             known = self.children.get((seq, node), [])
-            if known and self.rng.random() < 0.85:
-                node, token = self.rng.choice(known)
+            if known and self.rng.random() < 0.9:
+                # The likeliest half: some of these are expanded.
+                node, token = self.rng.choice(known[: max(1, len(known) // 2)])
             else:
                 node, token = None, self.rng.randrange(3, self.vocabulary)
             tokens.append(token)

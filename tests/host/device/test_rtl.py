@@ -7,7 +7,15 @@ import pytest
 
 from dfvg_hw.config import MemoryModel
 from dfvg_hw.errors import DeviceError
-from dfvg_hw.messages import HitClass, PassDone, PassKind, Verdict, VerdictAck, context_hash
+from dfvg_hw.messages import (
+    DraftLimits,
+    Open,
+    PassDone,
+    PassKind,
+    Verdict,
+    VerdictAck,
+    context_hash,
+)
 from tests.host.device.cards import CONFIG, VOCABULARY, emulator, image, rtl
 from tests.host.device.random_life import RandomLife
 
@@ -91,7 +99,7 @@ class PassRunner:
         tokens, slot = [], sequence.root
         for _ in range(self.rng.choice([1, 1, 2, 3])):
             node = None if slot is None else self.tree.slot(slot)
-            if node is not None and node.ready and node.children and self.rng.random() < 0.8:
+            if node is not None and node.ready and node.children and self.rng.random() < 0.6:
                 child = self.rng.choice(node.children)
                 tokens.append(child.token)
                 slot = child.slot
@@ -134,13 +142,11 @@ class PassRunner:
 
 
 def test_verdicts_during_passes(device, seed):
-    life = RandomLife(device, seed, VOCABULARY, prompt=(3, 9))
-    life.open(0)
-    life.open(1)
-    while life.device.tree.next_rows() and life.passes < 12:
-        device.run_pass()
-        life.passes += 1
     runner = PassRunner(device, seed)
+    for seq in (0, 1):
+        device.send(Open(seq, (5, 6, 7 + seq), 0, DraftLimits(threshold=-(1 << 20), topk=4)))
+    for _ in range(3):
+        runner.run([])
     for _ in range(40):
         if not device.tree.next_rows():
             command = runner.verdict(0)
@@ -148,15 +154,13 @@ def test_verdicts_during_passes(device, seed):
             continue
         if any(s.length > CONFIG.max_ctx - 20 for s in device.tree.sequences):
             break
-        plan = [(seq, runner.rng.randrange(20, 300)) for seq in (0, 1) if runner.rng.random() < 0.4]
+        chance = runner.rng.choice([0, 0.5, 1])
+        seqs = [seq for seq in (0, 1) if runner.rng.random() < chance]
+        plan = [(seq, runner.rng.randrange(20, 300)) for seq in seqs]
         runner.run(plan)
     assert runner.during > 10
     assert runner.kinds[PassKind.ABORTED] > 2
     assert runner.kinds[PassKind.GROWTH] > 2
-    # Everything still agrees with the integer model afterwards.
-    device.poll()
-    assert image().config == CONFIG
-    assert set(HitClass) == set(life.hits)
 
 
 @pytest.mark.slow
