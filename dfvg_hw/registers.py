@@ -139,7 +139,7 @@ REGISTERS: tuple[Register, ...] = (
     _whole("pass_grant", 0x030, _LIVE, "passes that may still start; a start takes one off"),
     *_pair("ring", 0x040, _RW, "bus address of the device-to-host ring, 4 KiB aligned"),
     _whole("ring_lines", 0x048, _RW,
-           "lines, a power of two, 64 to 65536, or 0 for none; writing restarts at tag 1", width=17),
+           "lines, a power of two from 64 to 65536 or 0; writing restarts at tag 1", width=17),
     _whole("ring_consumed", 0x04C, _RW, "lines consumed by the host, modulo 2^32"),
     _whole("ring_produced", 0x050, _RO, "lines written by the device, modulo 2^32"),
     *_pair("command", 0x060, _RW, "bus address of the command ring, 4 KiB aligned"),
