@@ -298,7 +298,7 @@ class ComputeCore(wiring.Component):
             counters.event.cycles.eq(1),
             counters.event.busy.eq(control.running),
             counters.event.starved.eq(control.running & words.ready & ~words.valid),
-            counters.event.blocked.eq(control.running & (memory.credits == 0)),
+            counters.event.blocked.eq(control.running & memory.full),
             counters.event.words_read.eq(memory.arrived),
             counters.event.words_written.eq(memory.wrote),
             counters.event.passes.eq(control.done),

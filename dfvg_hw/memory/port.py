@@ -43,6 +43,8 @@ class MemoryPort(wiring.Component):
         The fence: every write has been answered.
     level, credits, pending : Out
         Words buffered, words that may be requested, write bursts not answered.
+    full : Out(1)
+        A read burst waits for room in the FIFO.
     arrived, wrote : Out(1)
         A word came from memory, went to memory.
     read_error, write_error : Out(1)
@@ -66,6 +68,7 @@ class MemoryPort(wiring.Component):
                 "level": Out(words),
                 "credits": Out(words),
                 "pending": Out(range(config.memory.outstanding + 1)),
+                "full": Out(1),
                 "arrived": Out(1),
                 "wrote": Out(1),
                 "read_error": Out(1),
@@ -96,6 +99,7 @@ class MemoryPort(wiring.Component):
             self.level.eq(prefetch.level),
             self.credits.eq(reader.credits),
             self.pending.eq(writer.pending),
+            self.full.eq(reader.full),
             self.arrived.eq(self.axi.rvalid & self.axi.rready),
             self.wrote.eq(self.axi.wvalid & self.axi.wready),
             self.read_error.eq(reader.error),

@@ -73,6 +73,8 @@ class ReadMaster(wiring.Component):
         Nothing requested, nothing in flight.
     credits : Out
         Words that may still be requested.
+    full : Out(1)
+        A burst waits for room in the FIFO.
     error : Out(1)
         Pulse: an error response, or a burst that ended early or late. The word passes all the same,
         so that the pass can end; its results must not be used.
@@ -94,6 +96,7 @@ class ReadMaster(wiring.Component):
                 "drain": In(1),
                 "idle": Out(1),
                 "credits": Out(range(config.prefetch_words + 1), init=config.prefetch_words),
+                "full": Out(1),
                 "error": Out(1),
             }
         )
@@ -118,13 +121,16 @@ class ReadMaster(wiring.Component):
         room = Signal(range(burst + 1))
         take = Signal(range(burst + 1))
         final = Signal()
+        fits = Signal()
         go = Signal()
         in_line = (burst - 1).bit_length()
         m.d.comb += [
             room.eq(burst - address[:in_line]),
             final.eq(left <= room),
             take.eq(Mux(final, left, room)),
-            go.eq(active & (self.credits >= take) & flights.i.ready & (~axi.arvalid | axi.arready)),
+            fits.eq(self.credits >= take),
+            go.eq(active & fits & flights.i.ready & (~axi.arvalid | axi.arready)),
+            self.full.eq(active & ~fits),
             flights.i.valid.eq(go & ~self.drain),
             flights.i.payload.target.eq(target),
             flights.i.payload.last.eq(take - 1),

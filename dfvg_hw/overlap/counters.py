@@ -35,8 +35,9 @@ class Counters(wiring.Component):
     -------
     event : In(one bit per counter)
         Count in this cycle: ``cycles`` (clock cycles), ``busy`` (inside passes), ``starved`` (the
-        array waits for a word from memory), ``blocked`` (the prefetch FIFO is full: compute is
-        slower than memory), ``words_read``, ``words_written``, ``passes``, ``aborted``.
+        array waits for a word from memory), ``blocked`` (a read waits for room in the prefetch
+        FIFO: compute is slower than memory), ``words_read``, ``words_written``, ``passes``,
+        ``aborted``.
     value : Out(`counter_values`)
     """
 

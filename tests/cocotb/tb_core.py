@@ -152,6 +152,8 @@ async def children_and_kv_equal_the_integer_model(dut):
     assert counters["words_read"] == bench.memory.reads
     assert counters["words_written"] == bench.memory.writes
     assert 0 < counters["busy"] < counters["cycles"]
+    assert 0 < counters["starved"] < counters["busy"]
+    assert 0 < counters["blocked"] < counters["busy"]
 
 
 @cocotb.test(timeout_time=100, timeout_unit="ms")
