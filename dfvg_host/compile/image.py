@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dfvg_host.files import replacing
 from dfvg_host.quantize.integer import ModelDims
 from dfvg_hw.config import DeviceConfig
 from dfvg_hw.errors import ImageError
@@ -61,8 +62,6 @@ class DraftImage:
         Committed tokens that a sequence may have: the config's and the model's limit.
     source : dict
         Where the weights came from (name, digest), for people.
-    tokenizer : dict
-        Sizes and special ids that must agree with the target's.
     digest : str
         64 hexadecimal digits over all contents; "" until written or sealed.
     """
@@ -128,9 +127,8 @@ class DraftImage:
 def write_image(image: DraftImage, path: Path) -> None:
     """Write a `.dfvg` file; it appears under its name only when complete."""
     header = image.seal()
-    temporary = path.with_name(path.name + ".part")
     try:
-        with open(temporary, "wb") as file:
+        with replacing(path) as file:
             digest = bytes.fromhex(image.digest)
             file.write(_FIXED.pack(MAGIC, IMAGE_VERSION, len(header), digest))
             file.write(header)
@@ -138,9 +136,7 @@ def write_image(image: DraftImage, path: Path) -> None:
             for segment in image.segments:
                 file.write(segment.data.data)
                 file.write(bytes(align(len(segment.data)) - len(segment.data)))
-        temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise ImageError(f"cannot write {path}: {error.strerror}") from None
 
 
@@ -159,6 +155,8 @@ def _header(path: Path, raw: NDArray[np.uint8]) -> tuple[dict[str, Any], str, in
     text = raw[_FIXED.size : end].tobytes()
     if hashlib.sha256(text).digest() != digest:
         raise ImageError(f"{path} is corrupt: its header doesn't match its digest")
+    if raw[end : align(end)].any():
+        raise ImageError(f"{path} is corrupt: the padding behind its header isn't zero")
     return json.loads(text), digest.hex(), align(end)
 
 
@@ -175,6 +173,10 @@ def _segments(
         if hashlib.sha256(data.data).hexdigest() != entry["sha256"]:
             raise ImageError(f"{path} is corrupt: segment {entry['name']} fails its digest")
         segments.append(Segment(entry["name"], entry["address"], data))
+        if raw[offset + entry["bytes"] : offset + align(entry["bytes"])].any():
+            raise ImageError(
+                f"{path} is corrupt: the padding behind segment {entry['name']} isn't zero"
+            )
         offset += align(entry["bytes"])
     return segments
 
@@ -199,7 +201,30 @@ def read_image(path: Path, config: DeviceConfig | None = None) -> DraftImage:
     except OSError as error:
         raise ImageError(f"cannot read {path}: {error.strerror}") from None
     header, digest, offset = _header(path, raw)
+    try:
+        return _image(path, raw, header, digest, offset, config)
+    except ImageError:
+        raise
+    # Its digest is right, so nothing was damaged: another program wrote it.
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ImageError(
+            f"{path} is not an image of this program: its header has no usable {reason}"
+        ) from None
+
+
+def _image(
+    path: Path,
+    raw: NDArray[np.uint8],
+    header: dict[str, Any],
+    digest: str,
+    offset: int,
+    config: DeviceConfig | None,
+) -> DraftImage:
+    """Put together what the header describes; errors of any kind if it isn't one of ours."""
     found = DeviceConfig.from_dict(header["config"])
+    if header["config_hash"] != found.config_hash:
+        raise ValueError(f"config hash: {header['config_hash']!r}")
     if config is not None and header["config_hash"] != config.config_hash:
         raise ImageError(
             f"{path} was compiled for config {found.name!r} (hash "
@@ -210,8 +235,8 @@ def read_image(path: Path, config: DeviceConfig | None = None) -> DraftImage:
         dims=ModelDims(**header["dims"]),
         registers=header["registers"],
         segments=_segments(path, raw, header["segments"], offset),
-        memory_bytes=header["memory_bytes"],
-        context=header["context"],
-        source=header["source"],
+        memory_bytes=int(header["memory_bytes"]),
+        context=int(header["context"]),
+        source=dict(header["source"]),
         digest=digest,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dfvg_host.files import is_file
 from dfvg_hw.config import DeviceConfig
 from dfvg_hw.errors import ModelError
 
@@ -23,10 +24,13 @@ def is_image(name: str) -> bool:
     path = Path(name)
     if path.suffix == ".dfvg":
         return True
-    if not path.is_file():
+    if not is_file(path):
         return False
-    with open(path, "rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def is_draft_folder(name: str) -> bool:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dfvg_host.files import is_folder, user_path
 from dfvg_hw.errors import ModelError
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
 def cache_dir() -> Path:
     """Return the cache folder: ``$DFVG_CACHE``, else ``~/.cache/dfvg``."""
     root = os.environ.get("DFVG_CACHE")
-    return Path(root).expanduser() if root else Path.home() / ".cache" / "dfvg"
+    return user_path(root) if root else Path.home() / ".cache" / "dfvg"
 
 
 def progress(text: str) -> None:
@@ -71,10 +72,20 @@ def require_disk(folder: Path, need: int) -> None:
         )
 
 
+def _unusable(folder: Path, error: OSError) -> ModelError:
+    return ModelError(
+        f"cannot write to the cache folder {folder}: {error.strerror} (set DFVG_CACHE to another)"
+    )
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold an exclusive advisory lock; a second process waits and then finds the result."""
-    with open(path, "w") as file:
+    try:
+        file = open(path, "w")
+    except OSError as err:
+        raise _unusable(path.parent, err) from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -89,14 +100,12 @@ def build_once(final: Path, build: Callable[[Path], None]) -> Path:
     The folder appears by a rename, so an interrupted build leaves nothing that looks complete,
     and two processes never build the same folder at once.
     """
-    if final.is_dir():
+    if is_folder(final):
         return final
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
     except OSError as err:
-        raise ModelError(
-            f"cannot create the cache folder {final.parent}: {err.strerror} (set DFVG_CACHE)"
-        ) from err
+        raise _unusable(final.parent, err) from None
     with _locked(final.parent / f"{final.name}.lock"):
         if final.is_dir():
             return final

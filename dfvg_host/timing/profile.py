@@ -7,12 +7,12 @@ statistics everywhere.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dfvg_host.files import is_file, read_json, user_path
 from dfvg_hw.errors import UsageError
 
 __all__ = ["DEFAULT_PROFILE", "VerifierProfile", "load_profile", "profile_names"]
@@ -20,6 +20,7 @@ __all__ = ["DEFAULT_PROFILE", "VerifierProfile", "load_profile", "profile_names"
 DEFAULT_PROFILE = "gpu-24g"
 _FOLDER = Path(__file__).parent / "profiles"
 _FORMAT = 1
+_COUNT_DIGITS = 9
 _FIELDS = {
     "format": int,
     "name": str,
@@ -96,15 +97,15 @@ def load_profile(name_or_path: str = DEFAULT_PROFILE) -> VerifierProfile:
     """
     path = _FOLDER / f"{name_or_path}.json"
     if name_or_path not in profile_names():
-        path = Path(name_or_path).expanduser()
-        if not path.is_file():
+        path = user_path(name_or_path)
+        if not is_file(path):
             raise UsageError(
                 f"unknown verifier profile {name_or_path!r}: accepted are "
                 f"{', '.join(profile_names())}, or the path of a JSON file"
             )
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        data = read_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise UsageError(f"verifier profile {path} is not readable JSON: {error}") from None
     return _build(data, str(path))
 
@@ -159,10 +160,12 @@ def _check_field(data: dict[str, Any], name: str, kind: type, where: str) -> Non
 def _curve(table: dict[str, Any], where: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
     pairs = []
     for key, value in table.items():
-        if not key.isdecimal() or not _is_number(value) or not 0 < value <= 1e9:
+        count = key.isdecimal() and len(key) <= _COUNT_DIGITS
+        # From a nanosecond on, so that no pass takes no time.
+        if not count or not _is_number(value) or not 1e-3 <= value <= 1e9:
             raise UsageError(
-                f"verifier profile {where}: verify_us has {key!r}: {value!r}, not a node count and "
-                "microseconds above 0, at most 1e9"
+                f"verifier profile {where}: verify_us has {key[:20]!r}: {value!r}, not a node "
+                f"count of up to {_COUNT_DIGITS} digits and microseconds from 0.001 to 1e9"
             )
         pairs.append((int(key), value * 1e-6))
     pairs.sort()

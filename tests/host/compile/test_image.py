@@ -1,6 +1,8 @@
 """Image files: round trip, and one clear line for everything that can be wrong with one."""
 
+import hashlib
 import json
+import os
 import struct
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from dfvg_host.compile import compile_model, integer_model, read_image, write_image
 from dfvg_host.compile.image import MAGIC
 from dfvg_host.compile.source import float_model
+from dfvg_host.files import replacing
 from dfvg_host.quantize import quantize_model, rotate
 from dfvg_hw.config import PAGE, get_config
 from dfvg_hw.errors import ImageError
@@ -154,3 +157,63 @@ def test_unwritable_path(image, tmp_path):
     with pytest.raises(ImageError, match="cannot write"):
         write_image(image, tmp_path / "nowhere" / "a.dfvg")
     assert MAGIC == b"DFVGIMG\0"
+
+
+def test_a_name_too_long_to_exist(image, tmp_path):
+    with pytest.raises(ImageError, match="cannot write"):
+        write_image(image, tmp_path / ("a" * 252))
+
+
+def test_padding_is_covered_as_well(path):
+    data = path.read_bytes()
+    length = struct.unpack_from("<I", data, 12)[0]
+    header = json.loads(data[48 : 48 + length])
+    ends, offset = [48 + length], (48 + length + 63) // 64 * 64
+    for entry in header["segments"]:
+        ends.append(offset + entry["bytes"])
+        offset += (entry["bytes"] + 63) // 64 * 64
+    padded = [end for end in ends if end % 64]
+    assert padded
+    for end in padded:
+        bad = bytearray(data)
+        bad[end] ^= 1
+        path.write_bytes(bad)
+        _refused(path, "is corrupt: the padding behind")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.pop("dims"),
+        lambda header: header.pop("config_hash"),
+        lambda header: header["dims"].update(extra=1),
+        lambda header: header.update(context="many"),
+        lambda header: header.update(segments=[{}]),
+        lambda header: header["config"].update(rows="x"),
+    ],
+)
+def test_a_header_that_another_program_wrote(path, change):
+    data = path.read_bytes()
+    length = struct.unpack_from("<I", data, 12)[0]
+    header = json.loads(data[48 : 48 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    start = data[:12] + struct.pack("<I", len(text)) + hashlib.sha256(text).digest() + text
+    path.write_bytes(start + bytes(-len(start) % 64) + data[(48 + length + 63) // 64 * 64 :])
+    _refused(path, "is not an image of this program: its header has no usable ")
+
+
+def test_a_link_and_a_device_are_not_replaced(image, tmp_path):
+    link = tmp_path / "link.dfvg"
+    link.symlink_to(tmp_path / "real.dfvg")
+    write_image(image, link)
+    assert link.is_symlink()
+    assert read_image(tmp_path / "real.dfvg").digest == image.digest
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with replacing(pipe) as file:
+        file.write(b"x")
+    assert os.read(reader, 9) == b"x"
+    os.close(reader)
+    assert pipe.is_fifo()

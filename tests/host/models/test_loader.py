@@ -207,6 +207,9 @@ def bad_folder(tmp_path: Path, config: dict[str, Any]) -> str:
         ("no-such-model", "unknown model 'no-such-model': not smollm2-135m-instruct, a local"),
         ("./missing", "model './missing' does not exist"),
         ("missing.gguf", "model 'missing.gguf' does not exist"),
+        ("a" * 300, "unknown model 'aaa"),
+        ("~no-such-user/x", "model '~no-such-user/x' does not exist"),
+        ("", "model '' does not exist"),
     ],
 )
 def test_unknown_names(name: str, text: str) -> None:
@@ -262,5 +265,9 @@ def test_cache_folder_and_disk(private_cache: Path, monkeypatch: pytest.MonkeyPa
     assert cache_dir() == private_cache
     monkeypatch.delenv("DFVG_CACHE")
     assert cache_dir() == Path.home() / ".cache" / "dfvg"
+    monkeypatch.setenv("DFVG_CACHE", "~no-such-user/x")
+    assert cache_dir() == Path("~no-such-user/x")
+    with pytest.raises(ModelError, match="cannot write to the cache folder /proc:"):
+        build_once(Path("/proc/new"), lambda work: None)
     with pytest.raises(ModelError, match=r"not enough disk in /: 10{9}\.0 GB needed"):
         require_disk(Path("/"), 10**18)

@@ -68,6 +68,8 @@ def test_latency_is_piecewise_linear(tmp_path):
         ({"verify_us": {"0": 1, "00": 2}}, "each once"),
         ({"verify_us": {"0": 0}}, "'0': 0, not a node count"),
         ({"verify_us": {"x": 5}}, "'x': 5"),
+        ({"verify_us": {"0": 1e-322}}, "microseconds from 0.001 to"),
+        ({"verify_us": {"0": 1, "9" * 5000: 1}}, "count of up to 9 digits"),
         ({"verify_us": {"0": 9, "8": 8}}, "falls from 0 to 8 nodes"),
     ],
 )
@@ -80,7 +82,11 @@ def test_bad_profiles_are_named_in_one_line(tmp_path, changes, text):
 def test_unknown_and_unreadable_profiles(tmp_path):
     with pytest.raises(UsageError, match=r"unknown verifier profile 'gpu-1t': accepted.*gpu-24g"):
         load_profile("gpu-1t")
-    for content in (b"{", b"\xff\xfe\x00", b"[]"):
+    for name in ("a" * 300, "~no-such-user/x", str(tmp_path)):
+        with pytest.raises(UsageError, match="unknown verifier profile"):
+            load_profile(name)
+    deep, digits = b"[" * 100_000, b"1" * 5000
+    for content in (b"{", b"\xff\xfe\x00", b"[]", deep, digits, b"NaN"):
         path = tmp_path / "bad.json"
         path.write_bytes(content)
         with pytest.raises(UsageError, match=r"bad\.json"):
@@ -105,3 +111,6 @@ def test_baseline_figures(tmp_path):
     assert rival.same_device_draft == pytest.approx(11 / (542e-6 + 2 * 2.3e-3 + 1e-3))
     assert rival.to_dict().keys() == {"plain", "same_device_draft"}
     assert baseline(profile, 4, 0, []) is None
+    instant = load_profile(written(tmp_path, prefill_fixed_us=0, prefill_token_us=0))
+    assert baseline(instant, 4, 1, []) is None
+    assert baseline(instant, 4, 2, [(0, 0)]) is not None
