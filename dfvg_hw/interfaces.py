@@ -2,8 +2,8 @@
 
 One place knows each: blocks in ``matmul``, ``vector``, ``attention``, ``head``, ``memory``,
 ``overlap`` and ``tree`` import them from here and never restate a width. Per-row ports are arrays
-of `DeviceConfig.rows` members; row ``r`` of the array runs ``r`` cycles behind row 0, so nothing may
-assume that rows report in the same cycle.
+of `DeviceConfig.rows` members; row ``r`` of the array runs ``r`` cycles behind row 0, so nothing
+may assume that rows report in the same cycle.
 """
 
 from __future__ import annotations
