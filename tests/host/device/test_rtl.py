@@ -164,6 +164,15 @@ def test_verdicts_during_passes(device, seed):
 
 
 @pytest.mark.slow
+def test_registers_without_reset_may_hold_anything_at_power_up(seed):
+    expected = RandomLife(emulator(), seed, VOCABULARY).run(40)
+    for number in (1, 2):
+        device = rtl(seed=number, poison=True)
+        assert RandomLife(device, seed, VOCABULARY).run(40) == expected
+        device.close()
+
+
+@pytest.mark.slow
 def test_waveform_of_chosen_passes(tmp_path):
     from dfvg_host.device.rtl import open_rtl
 
