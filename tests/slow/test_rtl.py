@@ -23,8 +23,6 @@ pytestmark = [
     pytest.mark.rtl,
     pytest.mark.verilator,
     pytest.mark.timeout(5400),
-    # One build and one process at a time: all of them use the same simulator.
-    pytest.mark.xdist_group("card"),
 ]
 Keep = Callable[[Report], Report]
 
