@@ -15,6 +15,7 @@ from .core import ComputeCore
 from .head.id_map import IdMap
 from .memory.axi import axi4, axi4_lite, axi4_write
 from .memory.share import MemoryShare
+from .memory.slice import AxiSlice
 from .pcie.control import Control
 from .pcie.engine import HOST_TIMEOUT, RingEngine
 from .pcie.host_read import HOST_ADDR_BITS
@@ -95,12 +96,20 @@ class DfvgTop(wiring.Component):
         wiring.connect(m, self._core.axi, share.core)
         wiring.connect(m, self._ids.axi, share.table)
         wiring.connect(m, ring.memory, share.load)
-        wiring.connect(m, share.axi, wiring.flipped(self.memory))
+        self._slice(m, "memory", share.axi)
         m.d.comb += share.load_owns.eq(ring.hold)
+
+    def _slice(self, m: Module, name: str, inner: Any) -> None:
+        """Bring a manager's port to the outside, through registers."""
+        outer = getattr(self, name)
+        cut = AxiSlice(addr_bits=len(outer.araddr), data_bits=len(outer.rdata))
+        m.submodules[f"{name}_slice"] = cut
+        wiring.connect(m, inner, cut.i)
+        wiring.connect(m, cut.o, wiring.flipped(outer))
 
     def _build_link(self, m: Module) -> None:
         ring, control, tree = self._ring, self._control, self._tree
-        wiring.connect(m, ring.host, wiring.flipped(self.host))
+        self._slice(m, "host", ring.host)
         wiring.connect(m, wiring.flipped(self.mailbox), ring.mailbox)
         wiring.connect(m, wiring.flipped(self.registers), control.bus)
         wiring.connect(m, control.notices, ring.notices)
