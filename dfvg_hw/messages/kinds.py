@@ -123,8 +123,8 @@ class EventCode(enum.IntEnum):
     UNKNOWN_SEQUENCE = 4  # a message for a sequence that isn't open; ignored
     BAD_MESSAGE = 5  # info0: type byte; a message with values out of range; ignored
     BAD_LINE = 6  # info0: expected tag; CRC error in the command ring or mailbox
-    MEMORY_ERROR = 7  # info0: response code, info1: address; drafting stops
-    WATCHDOG = 8  # info0: program counter, info1: engine state; the pass was reset
+    MEMORY_ERROR = 7  # info0: error register, info1: program counter; the pass was aborted
+    WATCHDOG = 8  # info0: program counter, info1: state register; the pass was aborted
     LOAD_DONE = 9  # info0: command id
     LOAD_ERROR = 10  # info0: command id, info1: CRC found
 
