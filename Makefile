@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PROMPT ?= Explain in a few sentences how a bridge carries its load.
+# Draft passes a round in the demo: what can be simulated in a few minutes; a card has time for more.
+PASSES ?= 3
 # Test workers. More than there are cores only makes simulations slower.
 JOBS ?= 2
 
@@ -26,7 +28,7 @@ setup:
 
 demo: setup
 	@$(RUN) -m dfvg_host.cli decode --device rtl --config sim --check --chat --max-new-tokens 64 \
-	  --prompt "$(PROMPT)"
+	  --passes-per-round $(PASSES) --prompt "$(PROMPT)"
 
 test: setup
 	$(PYTEST) -m "not slow"

@@ -20,6 +20,7 @@ __all__ = ["acceptance", "demo", "noise", "noise_image", "selfdraft"]
 BUDGET = 16
 PASSES = 8
 SELF_PASSES = 12
+DEMO_PASSES = 3  # as in the Makefile
 _TOKENS = 64
 
 
@@ -85,15 +86,15 @@ def acceptance(
 
 
 def demo(setting: Setting) -> Report:
-    """Measure the shipped draft on the demo's prompts, decoded as the demo does."""
+    """Measure the shipped draft on the demo's prompts, decoded as `make demo` does."""
     prompts = setting.spread(demo_prompts())
-    request = DecodeParams(max_new_tokens=setting.tokens or _TOKENS)
+    request = _request(setting, "overlap", DEMO_PASSES)
     with open_engine(setting) as engine:
         results = decode_all("demo", setting, engine, prompts, {"demo": request})["demo"]
     return Report(
         "demo",
         "acceptance length of the shipped draft on the demo's prompts, emulator",
-        _settings(prompts, request),
+        _settings(prompts, request, passes=DEMO_PASSES),
         summarise(results),
         [
             {"prompt": prompt.text[:50], "acceptance_length": result["acceptance_length"]}
@@ -132,7 +133,7 @@ def noise(setting: Setting, default: int | None = None) -> Report:
         both wrote the same tokens).
     """
     prompts = setting.spread(demo_prompts(), default)
-    request = DecodeParams(max_new_tokens=setting.tokens or _TOKENS)
+    request = _request(setting, "overlap", DEMO_PASSES)
     with open_engine(setting) as engine:
         real = decode_all("noise-draft", setting, engine, prompts, {"draft": request})["draft"]
     with open_engine(setting, noise_image(setting.load())) as engine:

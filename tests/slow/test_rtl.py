@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dfvg_host.bench import Report, Setting
+from dfvg_host.bench.acceptance import DEMO_PASSES
 from dfvg_host.bench.rtl import agree, eta, same_passes
 from dfvg_host.bench.speed import simspeed
 from dfvg_host.compile import draft_image
@@ -64,10 +65,12 @@ def test_demo(tmp_path: Path) -> None:
     stats = tmp_path / "stats.json"
     command = [
         sys.executable, "-m", "dfvg_host.cli", "decode", "--device", "rtl", "--config", "sim",
-        "--check", "--chat", "--max-new-tokens", "64", "--stats", str(stats),
+        "--check", "--chat", "--max-new-tokens", "64", "--passes-per-round", str(DEMO_PASSES),
+        "--stats", str(stats),
         "--prompt", demo_prompts()[0].text,
     ]  # fmt: skip
-    first = [*command[:-5], "1", *command[-4:]]  # builds the simulator, if it isn't built
+    place = command.index("--max-new-tokens") + 1
+    first = [*command[:place], "1", *command[place + 1 :]]  # builds the simulator if need be
     subprocess.run(first, check=True, capture_output=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = subprocess.run(command, check=True, capture_output=True, text=True)

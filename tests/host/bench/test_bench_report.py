@@ -9,6 +9,7 @@ import pytest
 
 from dfvg_host.bench import Report, Setting
 from dfvg_host.bench.__main__ import BENCHMARKS, main
+from dfvg_host.bench.acceptance import DEMO_PASSES
 from dfvg_host.bench.decoding import interval
 from dfvg_host.bench.journal import Journal
 from dfvg_host.bench.report import table
@@ -148,3 +149,13 @@ def test_all_run_on_small_parts_and_one_failure_stops_no_other(
     assert len(list(tmp_path.glob("*.json"))) == len(BENCHMARKS) - 1
     assert main(["demo", "--out", str(tmp_path)]) == 0
     assert limits["demo"] is None
+
+
+def test_demo_is_measured_as_it_is_run() -> None:
+    makefile = (Path(__file__).parents[3] / "Makefile").read_text()
+    recipe = makefile[makefile.index("\ndemo: setup") :].split("\n\n")[0]
+    assert "--passes-per-round $(PASSES)" in recipe
+    assert f"\nPASSES ?= {DEMO_PASSES}\n" in makefile
+    assert "--max-new-tokens 64" in recipe
+    assert "--device rtl" in recipe
+    assert "--check" in recipe
