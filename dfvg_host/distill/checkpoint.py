@@ -72,10 +72,13 @@ def save_draft(folder: Path, draft: Draft, record: dict[str, Any] | None = None)
         else:
             tensors[name] = value.float().contiguous()
     config = draft.config.to_dict()
+    for key in ("_name_or_path", "_model_name_or_path"):  # where the target lay on this machine
+        config.pop(key, None)
     config["draft_vocab"] = draft.output_ids.tolist()
     config["dfvg"] = {"format": FORMAT, "version": VERSION, **(record or {})}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)  # safetensors writes for the owner only
     (folder / "config.json").write_text(_dump(config))
 
 

@@ -66,6 +66,8 @@ def test_small_and_without_embedding(folder: Path) -> None:
     made = make_draft(tiny_llama(), IDS, [0, 2])
     matrices = sum(v.numel() for v in made.trained().values() if v.ndim == 2)
     assert matrices < size < 1.2 * matrices + 8192
+    assert (folder / "model.safetensors").stat().st_mode & 0o777 == 0o644
+    assert "name_or_path" not in (folder / "config.json").read_text()
 
 
 def test_embedding_is_the_targets(folder: Path) -> None:
