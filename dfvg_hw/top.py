@@ -6,7 +6,15 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.hdl import (
+    ClockDomain,
+    ClockSignal,
+    DomainRenamer,
+    Module,
+    ResetInserter,
+    ResetSignal,
+    Signal,
+)
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -75,6 +83,18 @@ class DfvgTop(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         """Return the hardware."""
+        m = Module()
+        # All logic runs in a domain of its own, whose reset comes from a register. Next-state logic
+        # that saw the pin itself would be evaluated by a simulator as often as any input changes.
+        local = ClockDomain("local")
+        reset = Signal(init=1, reset_less=True)
+        m.domains += local
+        m.d.sync += reset.eq(ResetSignal("sync"))
+        m.d.comb += [local.clk.eq(ClockSignal("sync")), local.rst.eq(reset)]
+        m.submodules.device = DomainRenamer("local")(self._build())
+        return m
+
+    def _build(self) -> Module:
         m = Module()
         config = self._config
         self._control = m.submodules.control = Control(config, self._build_id)

@@ -70,10 +70,12 @@ class Mailbox(wiring.Component):
         address = Signal(MAILBOX_ADDR_BITS)
         step = Signal(byte_bits + 1)
         busy, bad, take = Signal(), Signal(), Signal()
+        awake = Signal()  # nothing may be accepted in cycles in which it would be forgotten
+        m.d.sync += awake.eq(1)
         inside = Signal()
         word = address[byte_bits:]
         m.d.comb += [
-            axi.awready.eq(~busy & ~axi.bvalid),
+            axi.awready.eq(~busy & ~axi.bvalid & awake),
             axi.wready.eq(busy),
             take.eq(axi.wvalid & busy),
             inside.eq(address < self._lines * LINE_BYTES),

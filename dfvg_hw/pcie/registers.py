@@ -72,6 +72,9 @@ class RegisterFile(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Return the hardware."""
         m = Module()
+        # Nothing may be accepted in the very cycles in which it would be forgotten.
+        self._awake = Signal()
+        m.d.sync += self._awake.eq(1)
         self._build_writes(m)
         self._build_reads(m)
         return m
@@ -81,7 +84,7 @@ class RegisterFile(wiring.Component):
         go = Signal()
         mask = Signal(32)
         m.d.comb += [
-            go.eq(bus.awvalid & bus.wvalid & ~bus.bvalid),
+            go.eq(bus.awvalid & bus.wvalid & ~bus.bvalid & self._awake),
             bus.awready.eq(go),
             bus.wready.eq(go),
             mask.eq(Cat(bit.replicate(8) for bit in bus.wstrb)),
@@ -110,7 +113,7 @@ class RegisterFile(wiring.Component):
         bus = self.bus
         high = Signal(32)
         names = {entry.name for entry in REGISTERS}
-        m.d.comb += bus.arready.eq(~bus.rvalid)
+        m.d.comb += bus.arready.eq(~bus.rvalid & self._awake)
         with m.If(bus.rready):
             m.d.sync += bus.rvalid.eq(0)
         with m.If(bus.arvalid & bus.arready):
