@@ -9,14 +9,36 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-__all__ = ["is_file", "is_folder", "read_json", "replacing", "user_path", "writable"]
+__all__ = [
+    "abandon_stdout",
+    "is_file",
+    "is_folder",
+    "is_text",
+    "read_json",
+    "replacing",
+    "user_path",
+    "writable",
+]
 
 _PART = ".part"
 _LONGEST_NAME = 255 - len(_PART)
+
+
+def is_text(text: str) -> bool:
+    """Whether a string is text that can be written anywhere: no lone surrogates.
+
+    Python lets bytes that are no UTF-8 pass as such; so does JSON.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def user_path(name: str | Path) -> Path:
@@ -53,13 +75,24 @@ def read_json(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def abandon_stdout() -> None:
+    """Give up standard output after an error there, so that the last flush doesn't fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_special(path: Path) -> bool:
+    """Whether this is a device or a pipe."""
+    return os.path.exists(path) and not is_file(path)
+
+
 def writable(path: Path) -> bool:
     """Whether a file could be written there now, by `replacing`; leaves nothing behind."""
-    target = Path(os.path.realpath(path))
-    if "\0" in str(path) or not path.name or is_folder(target):
+    if "\0" in str(path) or not path.name or is_folder(path):
         return False
-    if os.path.exists(target) and not is_file(target):  # a device or a pipe
-        return os.access(target, os.W_OK)
+    if _is_special(path):
+        return os.access(path, os.W_OK)
+    target = Path(os.path.realpath(path))
     if not is_folder(target.parent) or len(os.fsencode(target.name)) > _LONGEST_NAME:
         return False
     partial = target.with_name(target.name + _PART)
@@ -84,11 +117,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     ------
     OSError
     """
-    target = Path(os.path.realpath(path))
-    if os.path.exists(target) and not is_file(target):
-        with open(target, "wb") as file:
+    if _is_special(path):
+        with open(path, "wb") as file:
             yield file
         return
+    target = Path(os.path.realpath(path))
     partial = target.with_name(target.name + _PART)
     try:
         with open(partial, "wb") as file:

@@ -190,6 +190,8 @@ def check_arguments(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     check_arguments(args)
+    if sys.stdout is None:
+        raise UsageError("standard output is closed: it is where the text goes")
     # Text is printed as it comes, in whatever the model speaks.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from dfvg_host.files import abandon_stdout
 from dfvg_hw.errors import DfvgError, UsageError
 from dfvg_hw.version import __version__
 
@@ -118,6 +118,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("dfvg: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader (head, less) has gone; let the interpreter's last flush find no pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_stdout()  # the reader (head, less) has gone
         return 141

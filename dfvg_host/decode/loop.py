@@ -100,6 +100,7 @@ def decode(
         run.execute()
     except KeyboardInterrupt:
         run.output.flush()
+        run.count_broken_step()
         raise Interrupted(run.result(draft)) from None
     finally:
         run.close()
@@ -137,6 +138,8 @@ class _Run:
         self.clock = VirtualClock(config.clock_hz if config else _PLAIN_HERTZ)
         self.steps = StepCounters()
         self.reference: Reference | None = None
+        # While a walk goes on: its tree, and the tokens before it.
+        self._step: tuple[Tree, int] | None = None
         self.drafter: Drafter | None = None
         self.pacer = Pacer(
             clock=self.clock,
@@ -184,9 +187,10 @@ class _Run:
         if self.params.check:
             self.reference = Reference(self.verifier.fork(), logits, self.sampler)
         tree = Tree()
+        self._step = tree, 0
         path = walk(logits[None], tree, self.sampler, 0, self._commit)
         self.steps.prefilled = True
-        done = 0
+        self._step, done = None, 0
         self.pacer.target_works(self.profile.prefill(len(self.prompt)), last=self._ended)
         while not self._ended:
             new, done = self.output.tokens[done:], len(self.output.tokens)
@@ -194,7 +198,23 @@ class _Run:
             self.pacer.begin_round(self.output.remaining)
             tree = self.pacer.tree()
             path = self._verify(tree)
-            self.steps.count(tree, len(path))
+
+    def count_broken_step(self) -> None:
+        """Count the step of tokens that were committed before it was interrupted.
+
+        Otherwise they'd be tokens without a step, which makes the acceptance length look better.
+        """
+        if self._step is None or len(self.output.tokens) == self._step[1]:
+            return
+        tree, before = self._step
+        if not self.steps.prefilled:
+            self.steps.prefilled = True
+            seconds = self.profile.prefill(len(self.prompt))
+        else:
+            # Every token of this walk but the last was carried by a node.
+            self.steps.count(tree, len(self.output.tokens) - before - 1)
+            seconds = self.profile.verify(len(tree))
+        self.clock.advance(self.clock.cycles(seconds))
 
     @property
     def _ended(self) -> bool:
@@ -203,6 +223,7 @@ class _Run:
     def _verify(self, tree: Tree) -> list[int]:
         """Run one verify pass, commit its tokens and return the nodes they went through."""
         root, index = self.output.tokens[-1], len(self.output.tokens)
+        self._step = tree, index
         logits = self.verifier.score(root, tree.tokens, tree.parents)
         seconds = self.profile.verify(len(tree))
         if self.params.exact:
@@ -211,6 +232,8 @@ class _Run:
         else:
             path = walk(logits, tree, self.sampler, index, self._commit)
             self.verifier.commit(path)
+        self.steps.count(tree, len(path))
+        self._step = None
         self.pacer.target_works(seconds, last=self._ended)
         return path
 

@@ -7,8 +7,9 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from dfvg_host.files import abandon_stdout, replacing
 from dfvg_host.verify import SamplingParams
 from dfvg_hw.errors import DfvgError, UsageError
 
@@ -43,7 +44,10 @@ def main(args: argparse.Namespace) -> int:
     say = _silent if quiet else _Seldom()
     rtl = {"vcd": args.vcd, "vcd_passes": args.vcd_passes} if args.device == "rtl" else None
     results: list[Result] = []
+    reader = _Reader()
     interrupted = False
+    if not quiet:
+        _mention_what_has_no_effect(params.sampling)
     with Engine(
         args.target,
         args.draft,
@@ -57,16 +61,20 @@ def main(args: argparse.Namespace) -> int:
     ) as engine:
         try:
             for request in requests:
-                results.append(_decode(engine, request, params, args))
-        except Interrupted as stop:
-            results.append(stop.result)
-            _print_result(requests[len(results) - 1], stop.result, args)
+                results.append(_decode(engine, request, params, args, reader))
+                _print_result(request, results[-1], args, reader)
+        except KeyboardInterrupt as stop:
             interrupted = True
+            if isinstance(stop, Interrupted):
+                results.append(stop.result)
+                _print_result(requests[len(results) - 1], stop.result, args, reader)
         finally:
             _write_stats(args.stats, results, many=args.jsonl is not None)
         if not quiet:
             for line in _closing_lines(results, engine, many=args.jsonl is not None):
                 print(line, file=sys.stderr)
+    if reader.error is not None:
+        _blame(reader.error)
     if interrupted:
         return 130
     return int(any(_is_wrong(result) for result in results))
@@ -110,31 +118,80 @@ def _params(args: argparse.Namespace) -> DecodeParams:
 
 
 def _decode(
-    engine: Engine, request: Request, params: DecodeParams, args: argparse.Namespace
+    engine: Engine,
+    request: Request,
+    params: DecodeParams,
+    args: argparse.Namespace,
+    reader: _Reader,
 ) -> Result:
-    """Run one request and print it: as it comes, or as one line of JSON."""
-    stream = _print_piece if args.jsonl is None else None
+    """Run one request; its text is printed as it comes unless it goes into a line of JSON."""
+    stream = reader.write if args.jsonl is None else None
     try:
         prompt = engine.encode(request.prompt, args.chat)
-        result = engine.decode(prompt, params, stream)
+        return engine.decode(prompt, params, stream)
     except DfvgError as error:
         if not request.where:
             raise
         raise type(error)(f"{request.where}: {error}") from None
-    _print_result(request, result, args)
-    return result
 
 
-def _print_piece(piece: str) -> None:
-    sys.stdout.write(piece)
-    sys.stdout.flush()
+class _Reader:
+    """Standard output, whose other end may be gone or full.
+
+    Then the run is interrupted, so that its statistics are kept as after Ctrl-C.
+
+    Attributes
+    ----------
+    error: why nothing can be written any more; None while all is well.
+    """
+
+    def __init__(self) -> None:
+        self.error: OSError | None = None
+
+    def write(self, text: str) -> None:
+        """Write and flush; what comes after an error is dropped.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            At the first error.
+        """
+        if self.error is not None:
+            return
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except OSError as error:
+            self.error = error
+            raise KeyboardInterrupt from None
 
 
-def _print_result(request: Request, result: Result, args: argparse.Namespace) -> None:
+def _blame(error: OSError) -> NoReturn:
+    if isinstance(error, BrokenPipeError):
+        raise error
+    abandon_stdout()
+    raise UsageError(f"cannot write to standard output: {error.strerror}")
+
+
+def _mention_what_has_no_effect(sampling: SamplingParams) -> None:
+    """Say so if options can't do what they seem to be given for."""
+    given = [f"--top-k {sampling.top_k}"] if sampling.top_k else []
+    given += [f"--top-p {sampling.top_p:g}"] if sampling.top_p < 1 else []
+    if sampling.greedy and given:
+        print_warning(
+            f"{' and '.join(given)} can't change anything at temperature {sampling.temperature:g}, "
+            "which always takes the most likely token"
+        )
+
+
+def _print_result(
+    request: Request, result: Result, args: argparse.Namespace, reader: _Reader
+) -> None:
     if args.jsonl is not None:
-        print(json.dumps({"id": request.id, **result.to_dict()}, ensure_ascii=False), flush=True)
+        line = json.dumps({"id": request.id, **result.to_dict()}, ensure_ascii=False)
+        reader.write(line + "\n")
     elif result.text and not result.text.endswith("\n"):
-        print(flush=True)
+        reader.write("\n")
 
 
 def _write_stats(path: Path | None, results: list[Result], many: bool) -> None:
@@ -142,10 +199,9 @@ def _write_stats(path: Path | None, results: list[Result], many: bool) -> None:
         return
     content: Any = [result.to_dict() for result in results] if many else results[0].to_dict()
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    partial = path.with_name(path.name + ".part")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        with replacing(path) as file:
+            file.write(text.encode(errors="replace"))
     except OSError as error:
         raise UsageError(f"cannot write --stats {path}: {error.strerror}") from None
 

@@ -229,6 +229,11 @@ def refused(capsys, code, *texts):
         (("--max-new-tokens", "-1"), ("-1",)),
         (("--draft", "/nowhere/x.dfvg"), ("/nowhere/x.dfvg",)),
         (("--target", "/nowhere"), ("/nowhere",)),
+        (("--target", ""), ("model '' does not exist",)),
+        (("--draft", "a" * 300), ("unknown model",)),
+        (("--draft", "~no-such-user/x"), ("does not exist",)),
+        (("--verifier-profile", ""), ("unknown verifier profile ''",)),
+        (("--prompt", "a\udcff"), ("no lone surrogates",)),
         (("--prompt", "x" * 600), ("600 tokens", "512")),
         (("--prompt", ""), ("prompt is empty", "no BOS")),
     ],
@@ -257,6 +262,11 @@ def test_bad_pairs(models, tmp_path, capsys):
         ("", ("holds no prompts",)),
         ("{", ("line 1 is not JSON",)),
         ('{"prompt": "x"}\n{"text": "y"}', ("line 2 must be an object",)),
+        ("[" * 100_000, ("line 1 is not JSON: nested too deeply",)),
+        ('{"prompt": "x", "id": 1' + "0" * 5000 + "}", ("line 1 is not JSON",)),
+        ('{"prompt": "x", "id": NaN}', ("line 1 is not JSON: NaN",)),
+        ('{"prompt": "x", "id": 1e999}', ("line 1 has the id inf",)),
+        ('{"prompt": "x\\ud800"}', ("line 1: prompt is", "no lone surrogates")),
         ('{"prompt": "' + "x" * 600 + '"}', ("line 1: prompt of 600 tokens",)),
     ],
 )
@@ -323,3 +333,69 @@ def test_cheap_checks_come_before_models():
         Engine("/nowhere", device="abacus")
     with pytest.raises(ModelError, match="/nowhere"):
         Engine("/nowhere")
+
+
+def test_jsonl_lines_end_at_line_ends_only(models, tmp_path, capsys):
+    path = tmp_path / "p.jsonl"
+    path.write_bytes('\ufeff{"prompt": "a\u2028b\u0085c"}\r\n{"prompt": "x"}'.encode())
+    assert decode(models, "--jsonl", path, "--quiet", prompt=None) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_image_for_another_tokenizer_is_refused(models, tmp_path, capsys):
+    other = save(tmp_path / "o", tiny_models.model("llama", vocab_size=259), reverse=True)
+    image = str(tmp_path / "o.dfvg")
+    assert main(["compile", other, "-o", image, "--config", "tiny", "--quiet"]) == 0
+    capsys.readouterr()
+    refused(capsys, decode(models, draft=image), "259 tokens", "must share a tokenizer")
+
+
+def test_options_without_effect_are_mentioned(models, capsys):
+    assert decode(models, "--top-k", 5) == 0
+    assert "--top-k 5 can't change anything at temperature 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "No space left on device")])
+def test_a_reader_that_is_gone_leaves_the_statistics(models, tmp_path, capsys, monkeypatch, error):
+    class Gone:
+        def __init__(self):
+            self.calls = 0
+
+        def write(self, text):
+            self.calls += 1
+            if self.calls > 3:
+                raise error
+
+        def flush(self):
+            pass
+
+        def fileno(self):
+            raise OSError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    path = tmp_path / "s.json"
+    broken = isinstance(error, BrokenPipeError)
+    assert decode(models, "--stats", path) == (141 if broken else 2)
+    found = stats(path)
+    assert found["finish_reason"] is None
+    assert found["tokens"]
+    assert ("No space left" in capsys.readouterr().err) != broken
+
+
+def test_an_interrupted_walk_counts_as_a_step(models, tmp_path, monkeypatch):
+    from dfvg_host.decode.output import Output
+
+    original = Output.append
+
+    def append(self, token):
+        ended = original(self, token)
+        if len(self.tokens) == 2:
+            raise KeyboardInterrupt
+        return ended
+
+    monkeypatch.setattr(Output, "append", append)
+    path = tmp_path / "s.json"
+    assert decode(models, "--stats", path) == 130
+    found = stats(path)
+    assert (len(found["tokens"]), found["verify_steps"]) == (2, 2)
+    assert found["acceptance_length"] == 1
