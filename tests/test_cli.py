@@ -112,7 +112,13 @@ def test_defaults_and_conversions(decoded, tmp_path):
         ("--device gpu", "--device is 'gpu': expected emulator or rtl"),
         ("--schedule both", "--schedule is 'both': expected lockstep or overlap"),
         ("--dtype fp16", "--dtype is 'fp16': expected fp32 or bf16"),
-        ("--stats /no/such/folder/x.json", "--stats is '/no/such/folder/x.json': expected a file"),
+        (
+            "--stats /no/such/folder/x.json",
+            "--stats is '/no/such/folder/x.json': expected the name of",
+        ),
+        ("--stats /proc/x.json", "--stats is '/proc/x.json': expected the name of a file that can"),
+        (f"--stats {'a' * 300}", "(302 characters): expected the name of a file"),
+        (f"--max-new-tokens 1{'0' * 5000}", "(5003 characters): expected a whole number"),
         ("--vcd-passes 3:1", "--vcd-passes is '3:1': expected FIRST:LAST"),
         ("--vcd x.vcd", "--vcd needs --device rtl: the device is emulator"),
         ("--stop=", "--stop is '': expected a text that is not empty"),
@@ -143,7 +149,9 @@ def test_bad_commands_and_outputs(capsys, tmp_path):
     assert f"command is 'train': expected one of {known}" in fails(capsys, "train")
     assert "--output is" in fails(capsys, "compile", "m", "-o", str(tmp_path))
     assert "--output is" in fails(capsys, "compile", "m", "-o", str(tmp_path / "no" / "x.dfvg"))
+    assert "--output is" in fails(capsys, "compile", "m", "-o", str(tmp_path / ("a" * 252)))
     assert "arguments are required: -o/--output" in fails(capsys, "compile", "m")
+    assert "--output is" in fails(capsys, "elaborate", "-o", "/proc/new")
     (tmp_path / "file").write_text("")
     assert "expected a folder" in fails(capsys, "elaborate", "-o", str(tmp_path / "file"))
 
@@ -182,6 +190,8 @@ def test_the_status_of_the_work_is_the_command_s(monkeypatch, decoded):
 def test_every_rule_belongs_to_an_option_and_names_what_it_accepts():
     parser = build_parser("decode")
     text = parser._subparsers._group_actions[0].choices["decode"].format_help()
+    parser = build_parser("compile")
+    text += parser._subparsers._group_actions[0].choices["compile"].format_help()
     for name, rule in RULES.items():
         assert f"--{name.replace('_', '-')} " in text
         with pytest.raises(UsageError) as error:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from dfvg_hw.errors import UsageError
+from dfvg_host.cli.values import parse
 
 __all__ = ["add_arguments", "run"]
 
@@ -18,7 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="LLaMA-architecture model: a folder, a GGUF file, a hub name or a packaged model",
     )
     parser.add_argument(
-        "-o", "--output", metavar="X.dfvg", type=Path, required=True, help="the image to write"
+        "-o",
+        "--output",
+        metavar="X.dfvg",
+        type=parse("output"),
+        required=True,
+        help="the image to write",
     )
     parser.add_argument("--config", metavar="C", default="sim", help="device configuration")
     parser.add_argument(
@@ -32,11 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    folder = args.output.absolute().parent
-    if args.output.is_dir() or not folder.is_dir():
-        raise UsageError(
-            f"--output is {str(args.output)!r}: expected a file name in an existing folder"
-        )
     from dfvg_host.compile.cli import main
 
     return main(args)

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dfvg_host.files import writable
 from dfvg_hw.errors import UsageError
 
 __all__ = ["RULES", "Choice", "Number", "OutputFile", "Rule", "check", "existing_file", "parse"]
+
+
+_MOST_SHOWN = 200  # characters of a bad value; whatever goes beyond tells nobody anything
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,9 @@ class Number:
         """Return what is accepted, in words."""
         noun = "a whole number" if self.kind is int else "a number"
         if self.high == math.inf:
-            return f"{noun}, {self.low:g} or more"
-        start = f"above {self.low:g} and up" if self.above_low else f"from {self.low:g}"
-        return f"{noun} {start} to {self.high:g}"
+            return f"{noun}, {self.low} or more"
+        start = f"above {self.low} and up" if self.above_low else f"from {self.low}"
+        return f"{noun} {start} to {self.high}"
 
     def __call__(self, value: Any) -> int | float:
         """Return the number that a text or number stands for, or raise `ValueError`."""
@@ -53,7 +57,7 @@ class Number:
             raise ValueError("not whole")
         if not (self.low < number if self.above_low else self.low <= number):
             raise ValueError("too small")  # also refuses a number that isn't one (nan)
-        if number > self.high or math.isinf(number):
+        if number > self.high or (self.kind is float and math.isinf(number)):
             raise ValueError("too large")
         return number
 
@@ -77,16 +81,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A file to be written, in a folder that exists."""
+    """A file that can be written, in a folder that exists."""
 
     def accepted(self) -> str:
         """Return what is accepted, in words."""
-        return "a file name in an existing folder"
+        return "the name of a file that can be written, in an existing folder"
 
     def __call__(self, value: Any) -> Path:
         """Return the path, or raise `ValueError`."""
         path = Path(value)
-        if "\0" in str(value) or path.is_dir() or not path.absolute().parent.is_dir():
+        if not writable(path):
             raise ValueError("not writable")
         return path
 
@@ -117,6 +121,7 @@ RULES: dict[str, Rule] = {
     "passes_per_round": Number(int, low=0, high=1024),
     "schedule": Choice(("lockstep", "overlap")),
     "seed": Number(int, low=0, high=2**64 - 1),
+    "output": OutputFile(),
     "stats": OutputFile(),
     "temperature": Number(float, low=0),
     "threads": Number(int, low=1, high=1024),
@@ -150,7 +155,10 @@ def check(name: str, value: Any, shown: str | None = None) -> Any:
     try:
         return rule(value)
     except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"{shown or name} is {value!r}: expected {rule.accepted()}") from None
+        text = repr(value)
+        if len(text) > _MOST_SHOWN:
+            text = f"{text[: _MOST_SHOWN // 2]}... ({len(text)} characters)"
+        raise UsageError(f"{shown or name} is {text}: expected {rule.accepted()}") from None
 
 
 def parse(name: str) -> Callable[[str], Any]:

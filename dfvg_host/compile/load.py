@@ -15,6 +15,7 @@ from dfvg_hw.errors import ModelError
 from .compiler import compile_model
 from .image import MAGIC, DraftImage, read_image
 from .source import float_model
+from .vocabulary import difference, fingerprint
 
 __all__ = ["draft_image", "is_draft_folder", "is_image"]
 
@@ -72,7 +73,9 @@ def draft_image(
         If a model is missing, no LLaMA, or doesn't match the target.
     """
     if is_image(name):
-        return read_image(Path(name), config)
+        image = read_image(Path(name), config)
+        _check_image(name, image, target)
+        return image
     if is_draft_folder(name):
         return _from_folder(name, config, target, progress)
     return _from_model(name, config, target, embedding_from_target, progress)
@@ -87,9 +90,25 @@ def _from_folder(
         raise ModelError(f"draft {name} has no embedding of its own: it needs a target")
     draft = load_draft(Path(name), target.model)
     source = {"name": Path(name).name, "digest": draft.digest, "target": target.digest}
+    if target.tokenizer is not None:
+        source["tokenizer"] = fingerprint(target.tokenizer)
     model = float_model(draft.model, draft.output_ids, name)
     limit = draft.config.max_position_embeddings
     return compile_model(model, config, limit, source, progress)
+
+
+def _check_image(name: str, image: DraftImage, target: Any) -> None:
+    """Refuse an image whose ids mean other texts than the target's."""
+    ours = image.source.get("tokenizer")
+    if ours is None or target is None or target.tokenizer is None:
+        return
+    block = difference(ours, target.tokenizer)
+    if block is not None:
+        raise ModelError(
+            f"{name} was compiled for a tokenizer of {ours['tokens']} tokens, {target.name} has "
+            f"one of {len(target.tokenizer.get_vocab())}: they must share a tokenizer, but differ "
+            f"in the 256 ids from {block} on"
+        )
 
 
 def _check_tokenizers(name: str, tokenizer: Any, target: Any) -> None:
@@ -123,7 +142,9 @@ def _from_model(
     if target is not None and not same:
         _check_tokenizers(name, loaded.tokenizer, target)
     model = float_model(loaded.model, name=name)
-    source = {"name": name, "digest": loaded.digest}
+    source: dict[str, Any] = {"name": name, "digest": loaded.digest}
+    if loaded.tokenizer is not None:
+        source["tokenizer"] = fingerprint(loaded.tokenizer)
     if embedding_from_target and not same:
         theirs = target.model.get_input_embeddings().weight.detach()
         if theirs.shape != model.embedding.shape:

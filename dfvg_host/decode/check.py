@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -33,13 +34,23 @@ class Divergence:
     max_logit_diff: float
     tie: bool
 
-    def to_dict(self) -> dict[str, int | float]:
-        """Return the stats file's object."""
+    def to_dict(self) -> dict[str, int | float | None]:
+        """Return the stats file's object; JSON knows no infinity, so None stands for it."""
         return {
             "position": self.position,
-            "margin": self.margin,
-            "max_logit_diff": self.max_logit_diff,
+            "margin": _finite(self.margin),
+            "max_logit_diff": _finite(self.max_logit_diff),
         }
+
+
+def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Largest difference; tokens that both rule out with -infinity don't differ."""
+    a, b = a.float(), b.float()
+    return torch.where(a == b, 0.0, (a - b).abs()).max().item()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 class Reference:
@@ -88,7 +99,7 @@ class Reference:
             self.divergence = Divergence(
                 position=self.compared,
                 margin=mine.margin,
-                max_logit_diff=(row.float() - self._logits.float()).abs().max().item(),
+                max_logit_diff=_difference(row, self._logits),
                 tie=mine.margin < limit,
             )
             return

@@ -63,11 +63,14 @@ class Engine:
         rtl_options: dict[str, Any] | None = None,
     ) -> None:
         check_value("device", device)
-        self.profile = load_profile(verifier_profile or DEFAULT_PROFILE)
+        self.profile = load_profile(
+            DEFAULT_PROFILE if verifier_profile is None else verifier_profile
+        )
         shape = get_config(config) if isinstance(config, str) else config
         if isinstance(target, str | None):
-            progress(f"loading target {target or DEFAULT_TARGET}")
-            target = load_target(target or DEFAULT_TARGET, dtype=dtype, threads=threads)
+            name = DEFAULT_TARGET if target is None else target
+            progress(f"loading target {name}")
+            target = load_target(name, dtype=dtype, threads=threads)
         self.target = target
         self.device: VirtualTimeDevice | None = None
         self.draft_name: str | None = None
@@ -148,10 +151,11 @@ def _check_vocabulary(image: DraftImage, draft: str | None, target: LoadedTarget
     """Refuse a pair that can't share a tokenizer; padding at a vocabulary's end is allowed."""
     config = target.model.config.get_text_config(decoder=True)
     known = len(target.tokenizer) if target.tokenizer is not None else config.vocab_size
-    if image.dims.vocab < known or int(image.output_ids.max()) >= config.vocab_size:
+    beyond = int(image.output_ids.max()) >= config.vocab_size
+    if image.dims.vocab < known or beyond:
         raise ModelError(
             f"draft {draft} has a vocabulary of {image.dims.vocab}, target {target.name} one of "
-            f"{known}: they must share a tokenizer"
+            f"{config.vocab_size if beyond else known}: they must share a tokenizer"
         )
 
 

@@ -78,6 +78,8 @@ class Output:
     def _finish(self, reason: str) -> None:
         self.finish_reason = reason
         self.flush()
+        if self._stream.stopped:  # in what was withheld until now
+            self.finish_reason = "stop"
 
     def _emit(self, piece: str) -> None:
         if piece and self._on_text is not None:

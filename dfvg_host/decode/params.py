@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dfvg_host.cli.values import check
+from dfvg_host.files import is_text
 from dfvg_host.verify import SamplingParams
 from dfvg_hw.errors import UsageError
 
@@ -47,8 +48,13 @@ class DecodeParams:
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "tree_budget", "schedule"):
-            check(name, getattr(self, name))
+            object.__setattr__(self, name, check(name, getattr(self, name)))
         if self.passes_per_round is not None:
-            check("passes_per_round", self.passes_per_round)
+            passes = check("passes_per_round", self.passes_per_round)
+            object.__setattr__(self, "passes_per_round", passes)
         if isinstance(self.stop, str) or not all(isinstance(t, str) and t for t in self.stop):
             raise UsageError(f"stop is {self.stop!r}: expected texts that are not empty")
+        if any(not is_text(stop) for stop in self.stop):
+            raise UsageError(
+                f"stop is {self.stop!r}: expected texts, which hold no lone surrogates"
+            )

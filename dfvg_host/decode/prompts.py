@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dfvg_host.files import is_text, read_json
 from dfvg_hw.errors import UsageError
 
 __all__ = ["Request", "encode", "read_jsonl", "read_text"]
@@ -28,13 +29,17 @@ class Request:
     where: str = ""
 
 
-def read_text(path: Path) -> str:
-    """Return a file that is one prompt; one line end at its end is not part of it."""
+def _read(path: Path) -> str:
+    """Return a file's text without the mark that some editors put in front."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"prompt file {path} is not readable UTF-8 text: {error}") from None
-    return text.removesuffix("\n").removesuffix("\r")
+
+
+def read_text(path: Path) -> str:
+    """Return a file that is one prompt; one line end at its end is not part of it."""
+    return _read(path).replace("\r\n", "\n").removesuffix("\n")
 
 
 def read_jsonl(path: Path) -> list[Request]:
@@ -47,22 +52,23 @@ def read_jsonl(path: Path) -> list[Request]:
     UsageError
         Naming file and line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"prompt file {path} is not readable UTF-8 text: {error}") from None
+    # Not splitlines(): JSON texts may hold U+2028 and its like.
+    lines = _read(path).split("\n")
     requests = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         where = f"{path} line {number}"
         try:
-            item = json.loads(line)
-        except json.JSONDecodeError as error:
+            item = read_json(line)
+        except ValueError as error:
             raise UsageError(f"{where} is not JSON: {error}") from None
         if not isinstance(item, dict) or not isinstance(item.get("prompt"), str):
             raise UsageError(f'{where} must be an object with a text "prompt": {{"prompt": "..."}}')
-        requests.append(Request(item.get("id", number), item["prompt"], where))
+        name = item.get("id", number)
+        if isinstance(name, float) and not math.isfinite(name):
+            raise UsageError(f"{where} has the id {name}: expected any other")
+        requests.append(Request(name, item["prompt"], where))
     if not requests:
         raise UsageError(f"prompt file {path} holds no prompts")
     return requests
@@ -83,6 +89,10 @@ def encode(tokenizer: Any, prompt: str, chat: bool, name: str) -> list[int]:
     UsageError
         No chat template, or an empty prompt and no BOS token to begin with.
     """
+    if not is_text(prompt):
+        raise UsageError(
+            f"prompt is {prompt[:200]!r}: expected text, which holds no lone surrogates"
+        )
     if chat:
         if not getattr(tokenizer, "chat_template", None):
             raise UsageError(f"--chat: the tokenizer of {name} has no chat template")

@@ -73,9 +73,13 @@ def _verdict(result: Result) -> str:
     found = result.divergence or {}
     kind = "tie, rounding explains it" if result.tie else "NOT a tie"
     return (
-        f"no, from token {found.get('position')} on (margin {found.get('margin'):.3g}, largest "
-        f"logit difference {found.get('max_logit_diff'):.3g}: {kind})"
+        f"no, from token {found.get('position')} on (margin {_figure(found.get('margin'))}, "
+        f"largest logit difference {_figure(found.get('max_logit_diff'))}: {kind})"
     )
+
+
+def _figure(value: float | None) -> str:
+    return "infinite" if value is None else f"{value:.3g}"
 
 
 def total(results: Sequence[Result]) -> list[str]:

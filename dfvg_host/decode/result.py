@@ -33,7 +33,7 @@ class Result:
     text: str
     finish_reason: str | None
     identical: bool | None
-    divergence: dict[str, int | float] | None
+    divergence: dict[str, int | float | None] | None
     degraded: int
     verify_steps: int
     acceptance_length: float | None

@@ -48,7 +48,7 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         for name in ("temperature", "top_k", "top_p", "seed"):
-            check(name, getattr(self, name))
+            object.__setattr__(self, name, check(name, getattr(self, name)))
         uniform(self.seed, self.sample, 0)  # checks the range of the sample number
 
     @property

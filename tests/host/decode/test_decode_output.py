@@ -4,6 +4,8 @@ import pytest
 
 from dfvg_host.decode.output import Output, stop_ids
 from dfvg_host.decode.params import DecodeParams
+from dfvg_host.decode.text import TextStream
+from dfvg_host.verify import SamplingParams
 from dfvg_hw.errors import UsageError
 from tests.host import tiny_models
 
@@ -93,8 +95,32 @@ def test_stop_ids_come_from_model_tokenizer_and_special_stop_strings():
         ({"schedule": "pearl"}, "schedule is 'pearl': expected lockstep or overlap"),
         ({"stop": ("",)}, "stop is .*: expected texts"),
         ({"stop": "text"}, "stop is .*: expected texts"),
+        ({"stop": ("\udcff",)}, "no lone surrogates"),
     ],
 )
 def test_bad_parameters(arguments, text):
     with pytest.raises(UsageError, match=text):
         DecodeParams(**arguments)
+
+
+def test_values_are_kept_as_what_they_were_judged_as():
+    params = DecodeParams(max_new_tokens="5", tree_budget=4.0)
+    assert (params.max_new_tokens, params.tree_budget) == (5, 4)
+    assert type(params.tree_budget) is int
+    assert SamplingParams(temperature="0.5", seed=3.0).temperature == 0.5
+
+
+def test_stop_string_in_text_withheld_to_the_end():
+    stream = TextStream(_Joined(), ("b",))
+    assert stream.push(0) == ""
+    assert not stream.stopped
+    output = Output(DecodeParams(max_new_tokens=1, stop=("b",)), (2,), None, _Joined())
+    assert output.append(0)
+    assert (output.finish_reason, output.text) == ("stop", "a")
+
+
+class _Joined:
+    """A tokenizer whose token is a text and half a character."""
+
+    def decode(self, ids, **_):
+        return "ab\ufffd" if ids else ""
