@@ -288,9 +288,7 @@ async def blocks_are_copied(dut, name):
         if not bad:
             wanted[dest : dest + size] = block
         code = EventCode.LOAD_ERROR if spoil else EventCode.LOAD_DONE
-        expected.append(
-            Event(code=int(code), info0=number, info1=crc if spoil else 0)
-        )
+        expected.append(Event(code=int(code), info0=number, info1=crc if spoil else 0))
 
     for number, (size, dest) in enumerate(
         ((64, 0), (128, 4096 - 64), (4096, 64), (8192 + 64, 12288 - 128), (64, 65536 - 64))
