@@ -24,7 +24,7 @@ class FaultyCard(wiring.Component):
 
     def __init__(self, config):
         self.size = config.bus_bytes
-        super().__init__(DfvgTop(config).signature.members)
+        super().__init__(DfvgTop(config).signature)
 
     def elaborate(self, platform):
         m = Module()
