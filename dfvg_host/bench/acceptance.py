@@ -22,17 +22,17 @@ PASSES = 8
 SELF_PASSES = 12
 DEMO_PASSES = 3  # as in the Makefile
 _TOKENS = 64
+_HELD_OUT_TOKENS = 128  # as `dfvg distill evaluate`; shorter texts accept a little less
 
 
 def _request(
-    setting: Setting, schedule: str, passes: int | None, check: bool = False
+    setting: Setting, schedule: str, passes: int | None, tokens: int = _TOKENS
 ) -> DecodeParams:
     return DecodeParams(
-        max_new_tokens=setting.tokens or _TOKENS,
+        max_new_tokens=setting.tokens or tokens,
         tree_budget=BUDGET,
         passes_per_round=passes,
         schedule=schedule,
-        check=check,
     )
 
 
@@ -52,7 +52,7 @@ def acceptance(
 
     Parameters
     ----------
-    setting: 64 tokens a prompt by default.
+    setting: 128 tokens a prompt by default.
     schedules: ``lockstep`` runs 8 passes a round, ``overlap`` what the verifier profile leaves
         time for.
     default: prompts if the setting has no limit; None takes all.
@@ -64,7 +64,8 @@ def acceptance(
     """
     prompts = setting.spread(eval_prompts(), default)
     requests = {
-        name: _request(setting, name, PASSES if name == "lockstep" else None) for name in schedules
+        name: _request(setting, name, PASSES if name == "lockstep" else None, _HELD_OUT_TOKENS)
+        for name in schedules
     }
     with open_engine(setting) as engine:
         results = decode_all("acceptance", setting, engine, prompts, requests)
