@@ -214,7 +214,7 @@ async def rows_find_their_kv_in_the_pages(dut, pair):
                 bench.plain(chance, chance.randint(0, 30))
                 bench.command(chance, item, kind, layer, head)
         bench.plain(chance, 5)
-        await bench.finish()
+        await bench.finish(limit=1_000_000)  # narrow buses and slow sides take long
         assert int(dut.idle.value)
     assert bench.runs.matched >= 6
 

@@ -126,7 +126,7 @@ class RingBench(Bench):
         raw = bytearray(seal_line(encode(line), tag))
         raw[1] ^= spoil
         beat = self.chance.choice([b for b in (4, 8, 16, 32, 64) if b <= WIDTH])
-        half = self.chance.choice([64, 32])
+        half = self.chance.choice([cut for cut in (64, 32) if cut >= beat])
         for start in range(0, 64, half):
             await self._burst(mailbox_offset(seq, tag) + start, raw[start : start + half], beat)
         self.mail_tags[seq] += 1
