@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -85,10 +86,16 @@ def slow_outcome(draft: Draft, text: Text, settings: TreeSettings) -> Outcome:
         found: list[tuple[float, tuple[int, ...]]] = []
         heap: list[tuple[float, tuple[int, ...]]] = []
 
-        def add(score: float, path: tuple[int, ...]) -> None:
-            for logp, token in children(list(path), root):  # noqa: B023
-                found.append((score + logp, (*path, token)))  # noqa: B023
-                heapq.heappush(heap, (-(score + logp), (*path, token)))  # noqa: B023
+        def add(
+            score: float,
+            path: tuple[int, ...],
+            root: Any = root,
+            found: Any = found,
+            heap: Any = heap,
+        ) -> None:
+            for logp, token in children(list(path), root):
+                found.append((score + logp, (*path, token)))
+                heapq.heappush(heap, (-(score + logp), (*path, token)))
 
         add(0.0, ())
         for _ in range(settings.passes - 1):
