@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dfvg_host.compile.compiler import integer_model, memory_map
 from dfvg_host.compile.image import DraftImage
 from dfvg_host.compile.program import build_program
-from dfvg_host.device.emulator import PassCost
+from dfvg_host.device.virtual import PassCost
 from dfvg_host.quantize.integer import IntegerMatrix, IntegerModel, Kind
 from dfvg_host.quantize.scales import pv_requant, score_requant
 from dfvg_host.timing.cycles import CycleModel

@@ -7,39 +7,18 @@ backend's cycle model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol
 
-from dfvg_host.device.protocol import DeviceInfo
+from dfvg_host.device.virtual import CostModel, PassCost, Tables, TreeDevice
 from dfvg_hw.config import DeviceConfig
-from dfvg_hw.errors import DeviceError, ProtocolError
-from dfvg_hw.messages import Capability, Command, Message, Open, PassDone, Verdict
-from dfvg_hw.tree import Row, TreeModel
+from dfvg_hw.messages import Command, Message, PassDone
+from dfvg_hw.tree import Row
 
-__all__ = ["ComputeBackend", "EmulatorDevice", "PassCost", "check_encodable"]
-
-
-@dataclass(frozen=True)
-class PassCost:
-    """What a pass costs.
-
-    Parameters
-    ----------
-    cycles : int
-        Clock cycles by the cycle model.
-    ideal : int
-        Sum over operators of max(bytes/BUS, MACs/array), live KV only.
-    ideal_bytes : int
-        Sum of bytes/BUS.
-    """
-
-    cycles: int
-    ideal: int
-    ideal_bytes: int
+__all__ = ["ComputeBackend", "EmulatorDevice"]
 
 
-class ComputeBackend(Protocol):
+class ComputeBackend(CostModel, Protocol):
     """The draft model of an emulated device.
 
     Rows hold their KV slot as (physical page, offset); `visible` tells which tokens of the
@@ -61,20 +40,13 @@ class ComputeBackend(Protocol):
         """Different tokens that can be proposed."""
         ...
 
-    def cost(self, rows: Sequence[Row], tables: Mapping[int, Sequence[int]]) -> PassCost:
-        """Return what a pass with these rows costs; nothing is run."""
-        ...
-
-    def forward(
-        self, rows: Sequence[Row], tables: Mapping[int, Sequence[int]]
-    ) -> dict[int, list[tuple[int, int]]]:
+    def forward(self, rows: Sequence[Row], tables: Tables) -> dict[int, list[tuple[int, int]]]:
         """Run a pass.
 
         Parameters
         ----------
         rows : sequence of Row
-        tables : mapping of int to sequence of int
-            Physical pages of every sequence that has rows, in order of the page index.
+        tables : Tables
 
         Returns
         -------
@@ -85,7 +57,7 @@ class ComputeBackend(Protocol):
         ...
 
 
-class EmulatorDevice:
+class EmulatorDevice(TreeDevice):
     """A `VirtualTimeDevice` in software.
 
     Parameters
@@ -95,97 +67,20 @@ class EmulatorDevice:
         The draft model.
     name : str
         Name shown in statistics.
-
-    Notes
-    -----
-    Commands take effect at once, passes run one at a time and in whole, and a pass ends before the
-    next command can arrive; so nothing is ever in flight.
     """
 
     def __init__(
         self, config: DeviceConfig, backend: ComputeBackend, name: str = "emulator"
     ) -> None:
-        capabilities = Capability.VIRTUAL_TIME
-        if backend.output_vocabulary < backend.vocabulary:
-            capabilities |= Capability.TRUNCATED_HEAD
-        self._info = DeviceInfo(
-            name, config, backend.digest, backend.output_vocabulary, capabilities
+        super().__init__(
+            name, config, backend.digest, backend.vocabulary, backend.output_vocabulary, backend
         )
         self._backend = backend
-        self._tree = TreeModel(config, backend.vocabulary)
-        self._messages: list[Message] = []
-        self._closed = False
 
-    @property
-    def info(self) -> DeviceInfo:
-        """Who the device is."""
-        return self._info
+    def _carry(self, command: Command, answers: Sequence[Message]) -> None:
+        """Nothing lies below: the tree is the device."""
 
-    @property
-    def tree(self) -> TreeModel:
-        """The device's tree, for tests and diagnosis."""
-        return self._tree
-
-    def send(self, command: Command) -> None:
-        """Apply a command."""
-        self._check_open()
-        check_encodable(command)
-        self._tree.apply(command)
-        self._messages += self._tree.take_messages()
-
-    def poll(self, timeout: float = 0.0) -> list[Message]:
-        """Return the messages since the last call."""
-        self._check_open()
-        messages, self._messages = self._messages, []
-        return messages
-
-    def next_pass_cycles(self) -> int | None:
-        """Cycles of the next pass by the cycle model, None if there's nothing to do."""
-        self._check_open()
-        rows = self._tree.next_rows()
-        return self._backend.cost(rows, self._tree.next_tables()).cycles if rows else None
-
-    def run_pass(self) -> PassDone:
-        """Run one whole pass."""
-        self._check_open()
-        rows = self._tree.begin_pass()
-        if not rows:
-            raise DeviceError("device has nothing to do: no pending tokens and no candidates")
-        tables = {row.seq: self._tree.sequences[row.seq].pages.phys for row in rows}
-        cost = self._backend.cost(rows, tables)
-        summary = self._tree.end_pass(self._backend.forward(rows, tables))
-        done = PassDone(
-            kind=int(summary.kind),
-            rows=summary.rows,
-            dropped=summary.dropped,
-            number=summary.number,
-            children=summary.children,
-            sequences=summary.sequences,
-            prefill_rows=summary.prefill_rows,
-            catchup_rows=summary.catchup_rows,
-            growth_rows=summary.growth_rows,
-            free_slots=summary.free_slots,
-            cycles=cost.cycles,
-            ideal=cost.ideal,
-            ideal_bytes=cost.ideal_bytes,
-        )
-        self._messages += [*self._tree.take_messages(), done]
-        return done
-
-    def close(self) -> None:
-        """Give up the device."""
-        self._closed = True
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise DeviceError(f"device {self._info.name} is closed")
-
-
-def check_encodable(command: Command) -> None:
-    """Refuse what could not be sent to a card either."""
-    fields = [("seq", command.seq, 0xFF), ("epoch", getattr(command, "epoch", 0), 0xFFFFFFFF)]
-    if isinstance(command, Open | Verdict):
-        fields += [("token", token, 0xFFFFFFFE) for token in command.tokens]
-    for name, value, high in fields:
-        if not 0 <= value <= high:
-            raise ProtocolError(f"{type(command).__name__}.{name} is {value}: 0 to {high}")
+    def _run(
+        self, rows: Sequence[Row], tables: Tables, cost: PassCost
+    ) -> tuple[PassDone, list[Message]]:
+        return self._finish(self._backend.forward(rows, tables), cost)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from dfvg_host.device.emulator import PassCost
+from dfvg_host.device.virtual import PassCost
 from dfvg_hw.config import PAGE, DeviceConfig
 from dfvg_hw.errors import ModelError
 from dfvg_hw.messages import LOGPROB_ONE

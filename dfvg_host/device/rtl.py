@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dfvg_host.compile.image import DraftImage
-from dfvg_host.device.emulator import PassCost, check_encodable
 from dfvg_host.device.link import HostLink
-from dfvg_host.device.protocol import DeviceInfo
+from dfvg_host.device.virtual import PassCost, Tables, TreeDevice
 from dfvg_host.timing.cycles import CycleModel
 from dfvg_hw.errors import DeviceError
 from dfvg_hw.messages import (
-    Capability,
     Command,
     Message,
     Nodes,
@@ -27,7 +25,7 @@ from dfvg_hw.messages import (
     PassKind,
     VerdictAck,
 )
-from dfvg_hw.tree import Row, TreeModel
+from dfvg_hw.tree import Row
 from sim.card import CardOptions, SimCard
 
 __all__ = ["RtlDevice", "open_rtl"]
@@ -35,7 +33,7 @@ __all__ = ["RtlDevice", "open_rtl"]
 _PAGE = 4096
 
 
-class RtlDevice:
+class RtlDevice(TreeDevice):
     """A `VirtualTimeDevice` on the simulated card.
 
     Parameters
@@ -62,91 +60,24 @@ class RtlDevice:
         vcd: Path | None = None,
         vcd_passes: tuple[int, int] = (0, 1),
     ) -> None:
+        dims = image.dims
+        super().__init__(
+            "rtl",
+            image.config,
+            image.digest,
+            dims.vocab,
+            dims.out_vocab,
+            CycleModel(image.config, dims, image.program),
+        )
         self.card = card
         self.link = HostLink(card, image.config)
-        capabilities = Capability.VIRTUAL_TIME
-        if image.dims.out_vocab < image.dims.vocab:
-            capabilities |= Capability.TRUNCATED_HEAD
-        self._info = DeviceInfo(
-            "rtl", image.config, image.digest, image.dims.out_vocab, capabilities
-        )
         size = image.memory_bytes / 1e6
         progress(f"loading the draft into simulated memory ({size:.1f} MB with KV)")
         self.link.load(image)
         self.link.control(enable=1)
-        self._tree = TreeModel(image.config, image.dims.vocab)
-        self._model = CycleModel(image.config, image.dims, image.program)
-        self._messages: list[Message] = []
         self._vcd, self._window = vcd, vcd_passes
         self._passes = 0
         self._growth = {"cycles": 0, "ideal": 0, "model": 0}
-        self._closed = False
-
-    @property
-    def info(self) -> DeviceInfo:
-        """Who the device is."""
-        return self._info
-
-    @property
-    def tree(self) -> TreeModel:
-        """The shadow of the device's tree."""
-        return self._tree
-
-    def send(self, command: Command) -> None:
-        """Send a command and wait for what the device says to it."""
-        self._check_open()
-        check_encodable(command)
-        self.link.send(command)
-        self._tree.apply(command)
-        self._messages += [self._expect(wanted) for wanted in self._tree.take_messages()]
-
-    def poll(self, timeout: float = 0.0) -> list[Message]:
-        """Return the messages since the last call."""
-        self._check_open()
-        messages, self._messages = self._messages, []
-        return messages
-
-    def next_pass_cycles(self) -> int | None:
-        """Cycles of the next pass by the cycle model, None if there's nothing to do."""
-        self._check_open()
-        rows = self._tree.next_rows()
-        return self._model.cost(rows, self._tree.next_tables()).cycles if rows else None
-
-    def run_pass(self) -> PassDone:
-        """Run one whole pass in the design; compare all that the shadow knows.
-
-        Raises
-        ------
-        DeviceError
-            If there's nothing to do, the design stops answering or says something else.
-        """
-        self._check_open()
-        rows = self._tree.begin_pass()
-        if not rows:
-            raise DeviceError("device has nothing to do: no pending tokens and no candidates")
-        tables = {row.seq: self._tree.sequences[row.seq].pages.phys for row in rows}
-        cost = self._model.cost(rows, tables)
-        self.link.settle()
-        self._trace(begin=True)
-        before = self.link.read("turn_cycles")
-        self.link.write("pass_grant", 1)
-        found, done = self._collect()
-        summary = self._tree.end_pass(self._children(rows, found))
-        expected = PassDone(
-            **{f.name: int(getattr(summary, f.name)) for f in dataclasses.fields(summary)},
-            cycles=cost.cycles,
-            ideal=cost.ideal,
-            ideal_bytes=cost.ideal_bytes,
-        )
-        for wanted, message in zip(
-            [*self._tree.take_messages(), expected], [*found, done], strict=True
-        ):
-            _compare(wanted, message)
-            self._messages.append(wanted)
-        cycles = self.link.read("turn_cycles") - before
-        self._trace(begin=False)
-        self._count(expected, cost, cycles)
-        return expected
 
     def rtl_report(self) -> dict[str, Any]:
         """What the design itself took, over growth and catch-up passes (see docs/stats.md)."""
@@ -162,18 +93,37 @@ class RtlDevice:
     def close(self) -> None:
         """Switch the card off."""
         if not self._closed:
-            self._closed = True
+            super().close()
             self.card.close()
 
     # ---- parts ----------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise DeviceError(f"device {self._info.name} is closed")
+    def _carry(self, command: Command, answers: Sequence[Message]) -> None:
+        """Send a command and wait for what the device says to it."""
+        self.link.send(command)
+        for wanted in answers:
+            _compare(wanted, self.link.expect(type(wanted)))
 
-    def _expect(self, wanted: Message) -> Message:
-        _compare(wanted, self.link.expect(type(wanted)))
-        return wanted
+    def _run(
+        self, rows: Sequence[Row], tables: Tables, cost: PassCost
+    ) -> tuple[PassDone, list[Message]]:
+        """Run a pass in the design; compare all that the shadow knows."""
+        self.link.settle()
+        self._trace(begin=True)
+        before = self.link.read("turn_cycles")
+        self.link.write("pass_grant", 1)
+        found, ended = self._collect()
+        done, messages = self._finish(self._children(rows, found), cost)
+        if len(found) != len(messages):
+            raise DeviceError(
+                f"device sent {len(found)} records in a pass: its tree says {len(messages)}"
+            )
+        for wanted, message in zip([*messages, done], [*found, ended], strict=True):
+            _compare(wanted, message)
+        cycles = self.link.read("turn_cycles") - before
+        self._trace(begin=False)
+        self._count(done, cost, cycles)
+        return done, messages
 
     def _collect(self) -> tuple[list[Nodes], PassDone]:
         """Everything that a pass sends."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dfvg_host.compile.unroll import Issue, unroll
-from dfvg_host.device.emulator import PassCost
+from dfvg_host.device.virtual import PassCost
 from dfvg_host.quantize.integer import ModelDims
 from dfvg_hw.config import GROUP, PAGE, DeviceConfig
 from dfvg_hw.isa import Dest, Instruction, Op, OutOp
