@@ -174,7 +174,7 @@ class MmEngine:
                 if row.seq != sequence:
                     continue
                 for g in range(mm.gqa):
-                    group = mm.act + head * mm.act1 + page * mm.gqa + g
+                    group = mm.act + head * mm.act1 + g * s.config.seq_pages + page
                     acc[i, g] += (v.astype(np.int64) @ s.act[i, group]) << s.shift[i, group]
         first = mm.scale + head * mm.scale1
         scales = slice(first, first + mm.gqa)
@@ -262,10 +262,10 @@ class VecEngine:
             logs = s.value_logs[i].transpose(1, 0, 2)
             s.scores[i] = s.scores[i][:0]  # consumed: the next head must bring its own
             p = at.softmax(scores, logs, s.visible(i)[None])
-            for page in range(scores.shape[1]):
-                first = v.act + page * v.gqa
-                s.act[i, first : first + v.gqa] = p.q[:, page]
-                s.shift[i, first : first + v.gqa] = p.shift[:, page]
+            for g in range(v.gqa):
+                first = v.act + g * s.config.seq_pages
+                groups = slice(first, first + scores.shape[1])
+                s.act[i, groups], s.shift[i, groups] = p.q[g], p.shift[g]
             s.mantissa[i, v.scale : v.scale + v.gqa] = p.scale.mantissa
             s.exponent[i, v.scale : v.scale + v.gqa] = p.scale.exponent
             results[f"q{i}"], results[f"shift{i}"] = p.q, p.shift
