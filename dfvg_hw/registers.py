@@ -124,14 +124,14 @@ REGISTERS: tuple[Register, ...] = (
     Register("error", 0x020, "sticky errors; any of them stops drafting", (
         _field("read", 0, _W1C, "the memory answered a read with an error"),
         _field("write", 1, _W1C, "the memory answered a write with an error"),
-        _field("watchdog", 2, _W1C, "a pass exceeded the watchdog's limit"),
+        _field("watchdog", 2, _W1C, "a pass stood still for the watchdog's limit"),
         _field("host_read", 3, _W1C, "host memory answered a read with an error or not at all"),
         _field("host_write", 4, _W1C, "host memory answered a write with an error"),
         _field("line", 5, _W1C, "a command or mailbox line had a wrong CRC"),
         _field("program", 6, _W1C, "an instruction or a dependency token can't be right"),
     )),
     _whole("error_info", 0x024, _RO, "detail of the first error since the last clear"),
-    _whole("watchdog", 0x028, _RW, "cycles a pass may take, 0 for no limit"),
+    _whole("watchdog", 0x028, _RW, "cycles a pass may stand still, 0 for no limit"),
     Register("state", 0x02C, "the overlap processor's state, for diagnosis after a hang", (
         _field("pc", (0, 15), _RO, "program counter"),
         _field("engines", (16, 23), _RO, "busy bits: load, matmul, vector, merge, tree"),
