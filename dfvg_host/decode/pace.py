@@ -129,7 +129,7 @@ class Pacer:
         """
         cycles = self._clock.cycles(seconds)
         self._clock.advance(cycles)
-        if self._drafter is None or last:
+        if self._drafter is None or not self._drafter.alive or last:
             return
         if self._overlap:
             self._grant(cycles)
