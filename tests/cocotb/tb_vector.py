@@ -8,6 +8,14 @@ from dfvg_hw.isa import Instruction, Op, QuantMode
 from dfvg_hw.vector.timing import emit_cycles, vector_cycles
 from sim.cocotb.bench import parameter
 from tests.cocotb.configs import config_of
+from tests.cocotb.vector_cases import (
+    extreme_vectors,
+    head_items,
+    make_model,
+    random_gain,
+    random_scores,
+    score_items,
+)
 from tests.cocotb.vector_harness import VectorHarness
 from tests.hw.vector.model import (
     VectorModel,
@@ -20,17 +28,6 @@ from tests.hw.vector.model import (
 CONFIG = config_of(parameter("config", str, "tiny"))
 ROUNDS = parameter("rounds", int, 3)
 IDLE = parameter("idle", str, "random")
-
-
-def make_model(rng, config):
-    """A pass with at least one row, rows of several sequences, and other rows idle."""
-    valid = [rng.random() < 0.8 for _ in range(config.rows)]
-    valid[rng.randrange(config.rows)] = True
-    seqs = [rng.randrange(config.max_seqs) for _ in range(config.rows)]
-    used = {seqs[row] for row in range(config.rows) if valid[row]}
-    limit = min(config.seq_pages, 3)
-    pages = [rng.randint(1, limit) if s in used else 0 for s in range(config.max_seqs)]
-    return VectorModel(config, valid, seqs, pages)
 
 
 async def begin(dut, config=CONFIG):
@@ -51,14 +48,6 @@ async def fill_vm(harness, model):
     values = np.stack([random_vector(rng, config.vm_depth) for _ in range(config.rows)])
     await harness.write_vm(0, values)
     model.set_vm(0, values)
-
-
-def random_gain(rng, size):
-    kind = rng.choice(["wide", "one", "extreme"])
-    if kind == "one":
-        return np.full(size, 1 << 14, dtype=np.int64)
-    values = [rng.choice([-32768, 32767, 0]) for _ in range(size)] if kind == "extreme" else None
-    return np.array(values or [rng.randint(-32768, 32767) for _ in range(size)], dtype=np.int64)
 
 
 async def quant_once(harness, model, mode):
@@ -99,26 +88,6 @@ async def quantises(dut):
         for mode in (QuantMode.ROW, QuantMode.ROW, *QuantMode):
             await quant_once(harness, model, mode)
     await check_vm(harness, model)
-
-
-def extreme_vectors():
-    """Vectors of two groups at which magnitude, carry or sign go wrong first."""
-    top = (1 << 31) - 1
-    base = np.zeros(128, dtype=np.int64)
-    yield base
-    for value in (1, -1, top, -top, 127, 255, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, -(1 << 15)):
-        yield base + value
-        single = base.copy()
-        single[77] = value
-        yield single
-    # Just below, at and above half of the maximum: the group exponent's comparison.
-    for low in ((1 << 29) - 1, 1 << 29, (1 << 29) + 1, (top >> 1) + 1, top >> 15, top >> 16):
-        pair = base.copy()
-        pair[5], pair[100] = top, low
-        yield pair
-    # Rounds up to the next power of two, so mantissa and exponent carry.
-    yield base + (0x1FFFF << 13) + 1
-    yield base + 0x7FFF8001
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
@@ -181,32 +150,6 @@ async def embeds_and_loads_rotary_tables(dut):
         harness.compare(model)
 
 
-def score_items(config, model, row, y, vs, gqa):
-    """A row's scores in the array's order."""
-    pages = model.pages[model.seqs[row]]
-    return [
-        {
-            "y": int(y[row][page, g, token]),
-            "g": g,
-            "page": page,
-            "token": token,
-            "vs": int(vs[model.seqs[row]][page, token]),
-            "last": int(token == 63),
-            "done": int((page, g, token) == (pages - 1, gqa - 1, 63)),
-        }
-        for page in range(pages)
-        for g in range(gqa)
-        for token in range(64)
-    ]
-
-
-def random_scores(rng, pages, gqa):
-    """Logits; close together, far apart, at the edges of the format, or equal."""
-    spread = rng.choice([0, 1 << 12, 1 << 16, 1 << 20, (1 << 31) - 1])
-    y = [rng.randint(-spread, spread) for _ in range(pages * gqa * 64)]
-    return np.array(y, dtype=np.int64).reshape(pages, gqa, 64)
-
-
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def computes_softmax(dut):
     harness = await begin(dut)
@@ -229,7 +172,7 @@ async def computes_softmax(dut):
             masks[row] = random_visibility(rng, pages, rng.randrange(64))
             for page, bits in enumerate(masks[row]):
                 await harness.see(row, page, bits)
-            items[row] = score_items(config, model, row, y, vs, gqa)
+            items[row] = score_items(model, row, y, vs, gqa)
         await harness.stream("scores", items, gaps=rng.choice([0.0, 0.3]))
         act = rng.randint(0, config.act_groups - gqa * config.seq_pages)
         instruction = Instruction(
@@ -254,13 +197,7 @@ async def collects_the_head(dut):
         spread = rng.choice([3, 1 << 14, 1 << 18, (1 << 31) - 1])
         y = np.array([[rng.randint(-spread, spread) for _ in range(channels)] for _ in model.valid])
         harness.children.expect_all(model.head(y, want))
-        items = [
-            [
-                {"y": int(v), "channel": c, "first": int(c == 0), "last": int(c == channels - 1)}
-                for c, v in enumerate(y[row])
-            ]
-            for row in range(config.rows)
-        ]
+        items = head_items(y)
         await harness.stream("logits", items, gaps=rng.choice([0.0, 0.5]))
         assert not int(dut.idle.value)
         await harness.until_idle(5000, harness.tokens)
@@ -280,13 +217,7 @@ async def absorbs_logits_while_it_quantises(dut):
         await fill_vm(harness, model)
         y = np.array([[rng.randint(-(1 << 18), 1 << 18) for _ in range(300)] for _ in want])
         harness.children.expect_all(model.head(y, want))
-        items = [
-            [
-                {"y": int(v), "channel": c, "first": int(c == 0), "last": int(c == 299)}
-                for c, v in enumerate(y[row])
-            ]
-            for row in range(config.rows)
-        ]
+        items = head_items(y)
         sending = cocotb.start_soon(harness.stream("logits", items))
         await quant_once(harness, model, QuantMode.ROW)
         await sending
@@ -308,13 +239,7 @@ async def emits_children_in_the_documented_time(dut):
         harness.set_context(model, want)
         y = np.array([[c * 4096 for c in range(32)] for _ in valid])
         harness.children.expect_all(model.head(y, want))
-        items = [
-            [
-                {"y": int(v), "channel": c, "first": int(c == 0), "last": int(c == 31)}
-                for c, v in enumerate(y[row])
-            ]
-            for row in range(config.rows)
-        ]
+        items = head_items(y)
         sending = cocotb.start_soon(harness.stream("logits", items))
         while not int(dut.logits__0__valid.value):
             await harness.edge()
