@@ -41,6 +41,8 @@ __all__ = ["CardAccess", "HostLink"]
 RING_LINES = 1024
 COMMAND_LINES = 64
 CHUNK_BYTES = 2 << 20
+WATCHDOG_CYCLES = 1 << 20
+"""Cycles that a pass may stand still: 5 ms at 200 MHz, far above any wait for memory."""
 LOST = 0xFFFFFFFF
 """What reads over a dead link give."""
 
@@ -102,7 +104,7 @@ class HostLink:
     Raises
     ------
     DeviceError
-        If there is no card, or one with other versions or of another config.
+        If there is no card, or one with other versions, of another config or without rings.
     """
 
     def __init__(
@@ -194,6 +196,22 @@ class HostLink:
                 f"0x{own:08x}"
             )
         self.capabilities = Capability(self.read("capabilities"))
+        self.require(Capability.RING)
+
+    def require(self, wanted: Capability) -> None:
+        """Refuse a device that lacks any of these capabilities.
+
+        Raises
+        ------
+        DeviceError
+            Naming what is missing.
+        """
+        missing = [bit.name for bit in Capability if bit in wanted & ~self.capabilities]
+        if missing:
+            raise DeviceError(
+                f"device lacks {', '.join(map(str, missing))}: its capability word is "
+                f"0x{self.capabilities:08x}"
+            )
 
     def _set_up(self) -> None:
         self.soft_reset()
@@ -210,6 +228,7 @@ class HostLink:
             self._access.write_register(register(f"{name}_hi").address, (base + at) >> 32)
             self.write("ring_consumed" if name == "ring" else "command_produced", 0)
             self.write(f"{name}_lines", lines)
+        self.write("watchdog", WATCHDOG_CYCLES)
 
     def soft_reset(self) -> None:
         """Stop whatever runs and forget all sequences; image and rings stay.
@@ -296,8 +315,10 @@ class HostLink:
         Raises
         ------
         DeviceError
-            If a block arrives damaged or the program isn't accepted.
+            If the device can't run such an image, or a block arrives damaged.
         """
+        if image.dims.out_vocab < image.dims.vocab:
+            self.require(Capability.TRUNCATED_HEAD)
         total = sum(len(data) for _, data in image.writes())
         done = number = 0
         for address, data in image.writes():

@@ -18,6 +18,7 @@ from dfvg_host.device.virtual import PassCost, Tables, TreeDevice
 from dfvg_host.timing.cycles import CycleModel
 from dfvg_hw.errors import DeviceError
 from dfvg_hw.messages import (
+    Capability,
     Command,
     Message,
     Nodes,
@@ -71,6 +72,7 @@ class RtlDevice(TreeDevice):
         )
         self.card = card
         self.link = HostLink(card, image.config)
+        self.link.require(Capability.VIRTUAL_TIME)
         size = image.memory_bytes / 1e6
         progress(f"loading the draft into simulated memory ({size:.1f} MB with KV)")
         self.link.load(image)

@@ -1,10 +1,16 @@
 """The host's side of the link, on the simulated card."""
 
+import dataclasses
+
 import pytest
 
-from dfvg_host.device.link import COMMAND_LINES, HostLink
+from dfvg_host.device.link import COMMAND_LINES, WATCHDOG_CYCLES, HostLink
 from dfvg_hw.errors import DeviceError
 from dfvg_hw.messages import (
+    ABI_VERSION,
+    IMAGE_VERSION,
+    MESSAGE_VERSION,
+    Capability,
     Close,
     DraftLimits,
     Event,
@@ -16,6 +22,7 @@ from dfvg_hw.messages import (
     VerdictAck,
     context_hash,
 )
+from dfvg_hw.registers import DEVICE_ID, register
 from tests.host.device.cards import CONFIG, image, power_up
 
 pytestmark = [pytest.mark.verilator, pytest.mark.rtl]
@@ -156,3 +163,53 @@ def test_no_card_and_a_foreign_card():
         HostLink(NoCard(0xFFFFFFFF), CONFIG)
     with pytest.raises(DeviceError, match="device has id 0x00000007: 0x47564644 is expected"):
         HostLink(NoCard(7), CONFIG)
+
+
+class Registers(NoCard):
+    """A card that is nothing but registers."""
+
+    def __init__(self, **values):
+        self.values = {
+            "id": DEVICE_ID,
+            "versions": ABI_VERSION | MESSAGE_VERSION << 8 | IMAGE_VERSION << 16,
+            "config_hash": CONFIG.config_hash,
+            "capabilities": int(Capability.RING),
+        } | values
+        self.values = {register(name).address: value for name, value in self.values.items()}
+
+    def read_register(self, address):
+        return self.values.get(address, 0)
+
+    def write_register(self, address, value):
+        self.values[address] = value
+
+
+def test_what_a_card_must_say_of_itself():
+    HostLink(Registers(), CONFIG)
+    for field, shift in (("abi", 0), ("message", 8), ("image", 16)):
+        own = ABI_VERSION | MESSAGE_VERSION << 8 | IMAGE_VERSION << 16
+        other = own & ~(0xFF << shift) | 99 << shift
+        with pytest.raises(DeviceError, match=f"device has {field} version 99: this host needs"):
+            HostLink(Registers(versions=other), CONFIG)
+    with pytest.raises(DeviceError, match=r"config hash 0x00000001: config 'tiny' needs 0x\w+"):
+        HostLink(Registers(config_hash=1), CONFIG)
+
+
+def test_missing_capabilities_are_refused():
+    with pytest.raises(DeviceError, match=r"lacks RING: its capability word is 0x00000002"):
+        HostLink(Registers(capabilities=int(Capability.VIRTUAL_TIME)), CONFIG)
+    link = HostLink(Registers(), CONFIG)
+    with pytest.raises(DeviceError, match="lacks VIRTUAL_TIME: "):
+        link.require(Capability.RING | Capability.VIRTUAL_TIME)
+    # One head row less than tokens: the device would have to map its channels to token ids.
+    truncated = image()
+    truncated = dataclasses.replace(
+        truncated, dims=dataclasses.replace(truncated.dims, out_vocab=truncated.dims.vocab - 1)
+    )
+    with pytest.raises(DeviceError, match="lacks TRUNCATED_HEAD: "):
+        link.load(truncated)
+
+
+def test_the_watchdog_is_armed():
+    link = HostLink(Registers(), CONFIG)
+    assert link.read("watchdog") == WATCHDOG_CYCLES > 0
