@@ -75,6 +75,7 @@ class TreeDriver:
         self.cycle = self.started = 0
         self.accepts, self.watched, self.seen = False, None, False
         self.spent = {}
+        self.offered = None
         for name in ("commands__valid", "tokens__valid", "enable", "passes__ready",
                      "children__valid", "done"):  # fmt: skip
             pins.set(name, 0)
@@ -94,9 +95,11 @@ class TreeDriver:
     def sample(self):
         """Look at the outputs; few reads, because every cycle has this."""
         get = self.pins.get
-        if self.accepts and get("messages__valid"):
-            payload = get("messages__payload").to_bytes(PAYLOAD_BYTES, "little")
-            self.received.append(decode(payload))
+        payload = get("messages__payload") if get("messages__valid") else None
+        assert self.offered in (None, payload), "a message changed before it was accepted"
+        self.offered = None if self.accepts else payload
+        if self.accepts and payload is not None:
+            self.received.append(decode(payload.to_bytes(PAYLOAD_BYTES, "little")))
         if get("visibility__en"):
             row, page = get("visibility__row"), get("visibility__page")
             self.shown[row][page] = get("visibility__bits")
@@ -170,10 +173,11 @@ class TreeDriver:
         return rows
 
     async def push_pass(self):
+        self.context = self.pins.get("passes__payload")
         for _ in range(self.rng.choice([0, 0, 3])):
             await self.tick()
             assert self.pins.get("passes__valid")
-        self.context = self.pins.get("passes__payload")
+            assert self.pins.get("passes__payload") == self.context, "a pass changed on offer"
         self.pins.set("passes__ready", 1)
         await self.tick()
         self.pins.set("passes__ready", 0)

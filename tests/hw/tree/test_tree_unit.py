@@ -103,6 +103,19 @@ def play(scene, config=TINY):
     simulator.run()
 
 
+@pytest.mark.parametrize(("valid", "payload"), [(0, 0), (1, 9)])
+def test_the_driver_notices_a_message_that_changes(valid, payload):
+    """A unit that withdraws or replaces a message which the host's side hasn't taken."""
+    values = {"messages__valid": 1, "messages__payload": 8}
+    pins = types.SimpleNamespace(set=lambda name, value: None, get=lambda n: values.get(n, 0))
+    driver = TreeDriver(pins, TINY, random.Random(1))
+    driver.sample()
+    driver.sample()
+    values |= {"messages__valid": valid, "messages__payload": payload}
+    with pytest.raises(AssertionError, match="a message changed before it was accepted"):
+        driver.sample()
+
+
 async def say(driver, line, tokens=()):
     """Send one line that the model is not told of; return what the unit says about it."""
     await driver.push("commands", int.from_bytes(encode(line), "little"))
