@@ -270,6 +270,19 @@ class SimCard:
         """Answer a word with an error: the one `after` this many others."""
         self._call("fail", _bus(bus), int(write), after)
 
+    def corrupt(self, bus: str, at: int, mask: int = 1) -> None:
+        """Flip bits of a byte of device or host memory, from its own first byte on.
+
+        Raises
+        ------
+        ValueError
+            If there is no such byte.
+        """
+        memory = (self.memory, self.dma)[_bus(bus)]
+        if not 0 <= at < len(memory):
+            raise ValueError(f"{bus} memory has {len(memory)} bytes: there is no byte {at}")
+        memory[at] ^= mask
+
     def trace(self, path: Path | None) -> None:
         """Write a waveform from now on, or end it; needs `CardOptions.trace`."""
         if not self._call("trace", None if path is None else str(path).encode()):

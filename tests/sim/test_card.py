@@ -89,6 +89,8 @@ def test_memory_is_poisoned_at_power_up(card):
     assert len(set(card.memory[:4096])) > 200
     other = SimCard(CONFIG, CardOptions(memory_bytes=4096, seed=2))
     assert bytes(other.memory[:64]) != bytes(card.memory[:64])
+    with pytest.raises(ValueError, match="memory has 4096 bytes: there is no byte 4096"):
+        other.corrupt("memory", 4096)
     other.close()
 
 
@@ -147,7 +149,7 @@ def test_a_spoilt_mailbox_line_is_reported_and_the_sequence_recovers(card, link)
 def test_a_spoilt_command_line(card, link):
     at = link._command_at + link._sent % 64 * 64
     link.send(Open(0, PROMPT, 0, LIMITS))
-    card.dma[at + 20] ^= 1  # the device reads it later: its doorbell has only just been rung
+    card.corrupt("host", at + 20)  # the device reads it later: its doorbell has only just been rung
     event = link.expect(Event)
     assert event.code == EventCode.BAD_LINE
     assert link.errors() == ["line"]
@@ -157,7 +159,7 @@ def test_a_spoilt_ring_line_stops_the_host(card, link):
     link.send(Open(0, PROMPT, 0, LIMITS))
     card.run(4000)
     at = link._ring_index * 64
-    card.dma[at + 8] ^= 1
+    card.corrupt("host", at + 8)
     with pytest.raises(ProtocolError, match=r"line \d+ has CRC 0x\w+: its bytes give 0x\w+"):
         link.poll()
 
