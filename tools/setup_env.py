@@ -115,12 +115,8 @@ def install_torch(pip: list[str], site: Path, torch: tuple[str, str] | None, log
     if torch is not None:
         say(f"torch {torch[0]} is outside 2.9 to 2.14; installing {TORCH} beside it")
     index = os.environ.get("TORCH_INDEX_URL")
-    size = (
-        f"from {index}"
-        if index
-        else "about 200 MB if pip finds a CPU-only build, up to 3 GB (7 GB on disk) with CUDA; "
-        "TORCH_INDEX_URL=... chooses an index"
-    )
+    size = "about 200 MB if it is a CPU-only build, up to 3 GB (7 GB on disk) with CUDA; "
+    size += f"from {index}" if index else "TORCH_INDEX_URL=... chooses an index"
     source = ["--index-url", index] if index else []
     run(f"installing torch {TORCH} ({size})", [*pip, "install", *source, f"torch=={TORCH}"], log)
     return TORCH
