@@ -6,60 +6,17 @@ import sys
 import types
 
 import pytest
-import torch
 
 import dfvg_host
 from dfvg_host.cli import main
-from dfvg_host.decode import Engine, Result
-from dfvg_hw.errors import ConfigError, ModelError, UsageError
+from dfvg_host.decode import Result
 from tests.host import tiny_models
+from tests.host.decode.cli_models import decode, save, stats
 
 KEYS = """tokens text finish_reason identical divergence degraded verify_steps acceptance_length
 acceptance_per_depth candidates nodes_run nodes_verified passes hits device_cycles
 device_cycles_ideal eta eta_bytes idle virtual_seconds virtual_tokens_per_second rtl baseline
 wall_seconds device config config_hash verifier_profile dtype target draft seed versions""".split()
-
-CHAT = (
-    "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}"
-)
-
-
-def save(folder, model, bos=False, chat=None, vocabulary=None, reverse=False):
-    tokenizer = tiny_models.tokenizer(bos, reverse)
-    if vocabulary:
-        tokenizer.add_tokens([f"<extra{i}>" for i in range(vocabulary - len(tokenizer))])
-    tokenizer.chat_template = chat
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """Return folders: a target, a draft close to it, and a draft of noise."""
-    root = tmp_path_factory.mktemp("models")
-    target = tiny_models.model("llama", seed=1, spread=0.25, vocab_size=259)
-    draft = tiny_models.model("llama", seed=1, spread=0.25, vocab_size=259)
-    generator = torch.Generator().manual_seed(3)
-    for value in draft.parameters():
-        value.add_(0.01 * torch.randn(value.shape, generator=generator))
-    noise = tiny_models.model("llama", seed=99, spread=0.25, vocab_size=259)
-    return {
-        "target": save(root / "target", target, chat=CHAT),
-        "draft": save(root / "draft", draft),
-        "noise": save(root / "noise", noise),
-    }
-
-
-def decode(models, *options, draft="draft", target="target", prompt="Hello"):
-    words = ["decode", "--target", models[target], "--draft", models.get(draft, draft)]
-    words += ["--config", "tiny", "--max-new-tokens", "30"]
-    words += ["--prompt", prompt] if prompt is not None else []
-    return main([*words, *map(str, options)])
-
-
-def stats(path):
-    return json.loads(path.read_text())
 
 
 def test_the_stats_file_has_exactly_the_documented_keys(models, tmp_path, capsys):
@@ -203,88 +160,6 @@ def test_check_fails_the_command_if_text_differs(models, capsys, monkeypatch, ti
     assert ("rounding explains it" in err) == tie
 
 
-# Bad input --------------------------------------------------------------------------------------
-
-
-def refused(capsys, code, *texts):
-    out, err = capsys.readouterr()
-    assert code == 2
-    assert out == ""
-    lines = [line for line in err.splitlines() if line.startswith("dfvg: error")]
-    assert len(lines) == 1
-    assert "Traceback" not in err
-    for text in texts:
-        assert text in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("options", "texts"),
-    [
-        (("--verifier-profile", "gpu-1t"), ("'gpu-1t'", "gpu-24g")),
-        (("--config", "huge"), ("'huge'", "sim", "tiny")),
-        (("--device", "fpga"), ("fpga", "emulator")),
-        (("--temperature", "-1"), ("-1",)),
-        (("--top-p", "0"), ("0",)),
-        (("--tree-budget", "-1"), ("-1",)),
-        (("--max-new-tokens", "-1"), ("-1",)),
-        (("--draft", "/nowhere/x.dfvg"), ("/nowhere/x.dfvg",)),
-        (("--target", "/nowhere"), ("/nowhere",)),
-        (("--target", ""), ("model '' does not exist",)),
-        (("--draft", "a" * 300), ("unknown model",)),
-        (("--draft", "~no-such-user/x"), ("does not exist",)),
-        (("--verifier-profile", ""), ("unknown verifier profile ''",)),
-        (("--prompt", "a\udcff"), ("no lone surrogates",)),
-        (("--prompt", "x" * 600), ("600 tokens", "512")),
-        (("--prompt", ""), ("prompt is empty", "no BOS")),
-    ],
-)
-def test_bad_options(models, capsys, options, texts):
-    refused(capsys, decode(models, *options), *texts)
-
-
-def test_bad_pairs(models, tmp_path, capsys):
-    small = save(tmp_path / "small", tiny_models.model("llama", vocab_size=128))
-    refused(capsys, decode(models, draft=small), "128", "259", "share a tokenizer")
-    large = tiny_models.model("llama", vocab_size=400)
-    large = save(tmp_path / "large", large, vocabulary=400)
-    refused(capsys, decode(models, draft=large), "400", "259", "share a tokenizer")
-    other = save(tmp_path / "other", tiny_models.model("llama", vocab_size=259), reverse=True)
-    refused(capsys, decode(models, draft=other), "259", "differ from id 3", "share a tokenizer")
-    qwen = save(tmp_path / "qwen", tiny_models.model("qwen2", vocab_size=259))
-    refused(capsys, decode(models, draft=qwen), "qwen2", "llama")
-    refused(capsys, decode(models, "--chat", target="draft"), "no chat template")
-    refused(capsys, main(["decode", "--target", models["target"], "--prompt", "x"]), "no draft is")
-
-
-@pytest.mark.parametrize(
-    ("content", "texts"),
-    [
-        ("", ("holds no prompts",)),
-        ("{", ("line 1 is not JSON",)),
-        ('{"prompt": "x"}\n{"text": "y"}', ("line 2 must be an object",)),
-        ("[" * 100_000, ("line 1 is not JSON: nested too deeply",)),
-        ('{"prompt": "x", "id": 1' + "0" * 5000 + "}", ("line 1 is not JSON",)),
-        ('{"prompt": "x", "id": NaN}', ("line 1 is not JSON: NaN",)),
-        ('{"prompt": "x", "id": 1e999}', ("line 1 has the id inf",)),
-        ('{"prompt": "x\\ud800"}', ("line 1: prompt is", "no lone surrogates")),
-        ('{"prompt": "' + "x" * 600 + '"}', ("line 1: prompt of 600 tokens",)),
-    ],
-)
-def test_bad_prompt_files(models, tmp_path, capsys, content, texts):
-    path = tmp_path / "p.jsonl"
-    path.write_text(content)
-    refused(capsys, decode(models, "--jsonl", path, prompt=None), *texts)
-
-
-def test_what_was_finished_before_an_error_is_kept(models, tmp_path, capsys):
-    prompts, path = tmp_path / "p.jsonl", tmp_path / "s.json"
-    prompts.write_text('{"prompt": "one"}\n{"prompt": "' + "x" * 600 + '"}')
-    code = decode(models, "--jsonl", prompts, "--stats", path, prompt=None)
-    assert code == 2
-    assert len(stats(path)) == 1
-    assert "line 2: prompt of 600 tokens" in capsys.readouterr().err
-
-
 def test_empty_prompt_begins_with_bos(models, tmp_path, capsys):
     target = save(tmp_path / "bos", tiny_models.model("llama", vocab_size=259), bos=True)
     assert decode({"target": target, "draft": "none"}, "--quiet", prompt="") == 0
@@ -297,11 +172,6 @@ def test_prompt_beyond_the_drafts_context_goes_on_alone(models, tmp_path, capsys
     found = stats(path)
     assert (found["acceptance_length"], found["degraded"], found["identical"]) == (1, 0, True)
     assert "does not fit the draft's context of 256" in capsys.readouterr().err
-
-
-def test_rtl_without_its_simulator_is_one_line(models, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dfvg_host.device.rtl", None)
-    refused(capsys, decode(models, "--device", "rtl"), "device rtl cannot be simulated here")
 
 
 def test_rtl_is_opened_with_its_options_and_reports(models, tmp_path, capsys, monkeypatch):
@@ -324,30 +194,11 @@ def test_rtl_is_opened_with_its_options_and_reports(models, tmp_path, capsys, mo
     assert "eta in the RTL     0.500" in capsys.readouterr().err
 
 
-def test_cheap_checks_come_before_models():
-    with pytest.raises(UsageError, match="gpu-1t"):
-        Engine("/nowhere", verifier_profile="gpu-1t")
-    with pytest.raises(ConfigError, match="huge"):
-        Engine("/nowhere", config="huge")
-    with pytest.raises(UsageError, match="device"):
-        Engine("/nowhere", device="abacus")
-    with pytest.raises(ModelError, match="/nowhere"):
-        Engine("/nowhere")
-
-
 def test_jsonl_lines_end_at_line_ends_only(models, tmp_path, capsys):
     path = tmp_path / "p.jsonl"
     path.write_bytes('\ufeff{"prompt": "a\u2028b\u0085c"}\r\n{"prompt": "x"}'.encode())
     assert decode(models, "--jsonl", path, "--quiet", prompt=None) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
-
-
-def test_image_for_another_tokenizer_is_refused(models, tmp_path, capsys):
-    other = save(tmp_path / "o", tiny_models.model("llama", vocab_size=259), reverse=True)
-    image = str(tmp_path / "o.dfvg")
-    assert main(["compile", other, "-o", image, "--config", "tiny", "--quiet"]) == 0
-    capsys.readouterr()
-    refused(capsys, decode(models, draft=image), "259 tokens", "must share a tokenizer")
 
 
 def test_options_without_effect_are_mentioned(models, capsys):
