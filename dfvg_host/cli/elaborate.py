@@ -6,9 +6,9 @@ The Verilog is written by `dfvg_hw.elaborate`, which knows no simulator.
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 
+from dfvg_host.cli.values import working_folder
 from dfvg_hw.errors import UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -35,15 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    try:  # before minutes of work
-        args.output.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=args.output):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"--output is {str(args.output)!r}: expected a folder that can be written "
-            f"({error.strerror})"
-        ) from None
+    working_folder("--output", args.output)
     from dfvg_hw.elaborate import main
 
     status = main(args)

@@ -7,15 +7,28 @@ found out by the part that uses it, which raises its own `DfvgError`.
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dfvg_host.files import writable
 from dfvg_hw.errors import UsageError
 
-__all__ = ["RULES", "Choice", "Number", "OutputFile", "Rule", "check", "existing_file", "parse"]
+__all__ = [
+    "RULES",
+    "Choice",
+    "Number",
+    "OutputFile",
+    "Rule",
+    "Window",
+    "check",
+    "existing_file",
+    "parse",
+    "parse_as",
+    "working_folder",
+]
 
 
 _MOST_SHOWN = 200  # characters of a bad value; whatever goes beyond tells nobody anything
@@ -112,7 +125,17 @@ class Window:
         return window
 
 
-Rule = Number | Choice | OutputFile | Window
+class Rule(Protocol):
+    """What one option accepts."""
+
+    def accepted(self) -> str:
+        """Return what is accepted, in words."""
+        ...
+
+    def __call__(self, value: Any) -> Any:
+        """Return the value that a text or object stands for, or raise `ValueError`."""
+        ...
+
 
 RULES: dict[str, Rule] = {
     "device": Choice(("emulator", "rtl")),
@@ -151,18 +174,26 @@ def check(name: str, value: Any, shown: str | None = None) -> Any:
     UsageError
         Naming the argument, the value and what is accepted.
     """
-    rule = RULES[name]
+    return _judge(RULES[name], value, shown or name)
+
+
+def _judge(rule: Rule, value: Any, shown: str) -> Any:
     try:
         return rule(value)
     except (TypeError, ValueError, OverflowError):
         text = repr(value)
         if len(text) > _MOST_SHOWN:
             text = f"{text[: _MOST_SHOWN // 2]}... ({len(text)} characters)"
-        raise UsageError(f"{shown or name} is {text}: expected {rule.accepted()}") from None
+        raise UsageError(f"{shown} is {text}: expected {rule.accepted()}") from None
 
 
 def parse(name: str) -> Callable[[str], Any]:
-    """Return a converter of one option's text, for `argparse`'s `type`.
+    """Return a converter of the option with a rule in `RULES`, for `argparse`'s `type`."""
+    return parse_as("--" + name.replace("_", "-"), RULES[name])
+
+
+def parse_as(option: str, rule: Rule) -> Callable[[str], Any]:
+    """Return a converter of an option's text by a rule, for `argparse`'s `type`.
 
     `UsageError` is a `ValueError`, which argparse would replace by a text of its own that doesn't
     say what is accepted; so the error is passed on as the one kind that keeps its text.
@@ -171,11 +202,29 @@ def parse(name: str) -> Callable[[str], Any]:
 
     def convert(text: str) -> Any:
         try:
-            return check(name, text, "--" + name.replace("_", "-"))
+            return _judge(rule, text, option)
         except UsageError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
+
+
+def working_folder(option: str, path: Path) -> None:
+    """Make a folder if it's missing and try to write into it, before hours of work.
+
+    Raises
+    ------
+    UsageError
+        It can't be made or written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{option} is {str(path)!r}: expected a folder that can be written ({error.strerror})"
+        ) from None
 
 
 def existing_file(option: str) -> Callable[[str], Path]:

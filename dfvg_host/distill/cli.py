@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dfvg_host.cli.values import Number, parse, parse_as, working_folder
 from dfvg_hw.errors import UsageError
 
 __all__ = ["add_arguments", "add_parser", "run"]
@@ -26,39 +29,26 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _layers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"--layers is {text!r}: expected target layers such as 0,1,29"
-        ) from None
+@dataclass(frozen=True)
+class _Layers:
+    """Numbers of target layers, separated by commas."""
 
+    def accepted(self) -> str:
+        return "target layers such as 0,1,29"
 
-def _positive(name: str) -> Any:
-    def convert(text: str) -> int:
-        if not text.isdigit() or int(text) < 1:
-            raise argparse.ArgumentTypeError(f"{name} is {text!r}: expected a whole number from 1")
-        return int(text)
-
-    return convert
-
-
-def _rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(
-            f"--rate is {text!r}: expected a number above 0 and below 1"
-        )
-    return value
+    def __call__(self, value: Any) -> list[int]:
+        layers = [int(part) for part in value.split(",")]
+        if min(layers) < 0:
+            raise ValueError("negative")
+        return layers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    count = _positive
+
+    def count(option: str, most: float = math.inf) -> Callable[[str], Any]:
+        return parse_as(option, Number(int, low=1, high=most))
+
     parser.add_argument(
         "stage", nargs="?", choices=_STAGES, default="all", help="what to do; all: one by one"
     )
@@ -88,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layers",
         metavar="L",
-        type=_layers,
+        type=parse_as("--layers", _Layers()),
         default=None,
         help="target layers the draft starts from, e.g. 0,1,29; None: random weights",
     )
@@ -121,8 +111,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens of a training batch",
     )
     parser.add_argument("--epochs", metavar="N", type=count("--epochs"), default=4, help="passes")
-    parser.add_argument("--rate", metavar="R", type=_rate, default=1e-3, help="learning rate")
-    parser.add_argument("--seed", metavar="S", type=int, default=1, help="of text and training")
+    parser.add_argument(
+        "--rate",
+        metavar="R",
+        type=parse_as("--rate", Number(float, low=0, high=1, above_low=True)),
+        default=1e-3,
+        help="learning rate",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="S",
+        type=parse_as("--seed", Number(int, low=0, high=2**32 - 1)),
+        default=1,
+        help="of text and training",
+    )
     parser.add_argument(
         "--init",
         metavar="DIR",
@@ -138,14 +140,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--passes",
         metavar="N",
-        type=count("--passes"),
+        type=count("--passes", 1024),
         default=8,
         help="draft passes a round (evaluation)",
     )
     parser.add_argument(
         "--tree-budget",
         metavar="N",
-        type=count("--tree-budget"),
+        type=count("--tree-budget", 4096),
         default=16,
         help="candidates verified a round (evaluation)",
     )
@@ -163,7 +165,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="JSON lines of kind and prompt; None: the shipped held-out prompts",
     )
-    parser.add_argument("--threads", metavar="N", type=count("--threads"), default=1, help="cores")
+    parser.add_argument("--threads", metavar="N", type=parse("threads"), default=1, help="cores")
 
 
 def _evaluation(args: argparse.Namespace) -> list[Any]:
@@ -173,8 +175,9 @@ def _evaluation(args: argparse.Namespace) -> list[Any]:
         return eval_prompts()
     try:
         raw = args.eval_prompts.read_text(encoding="utf-8")
-    except OSError as err:
-        raise UsageError(f"--eval-prompts {args.eval_prompts}: {err.strerror}") from err
+    except (OSError, UnicodeDecodeError) as err:
+        reason = err.strerror if isinstance(err, OSError) else f"not UTF-8 text ({err.reason})"
+        raise UsageError(f"--eval-prompts {args.eval_prompts}: {reason}") from err
     return read_prompts(raw, str(args.eval_prompts))
 
 
@@ -254,7 +257,6 @@ def _evaluate(args: argparse.Namespace) -> None:
 
     target = load_target(args.target, threads=args.threads)
     draft = load_draft(_output(args), target.model)
-    args.work.mkdir(parents=True, exist_ok=True)
     cache = args.work / "eval-texts.json"
     texts = target_texts(target, _evaluation(args), args.max_new_tokens, cache)
     settings = TreeSettings(passes=args.passes, budget=args.tree_budget)
@@ -272,6 +274,11 @@ def run(args: argparse.Namespace) -> int:
     DfvgError
         Anything the input or the machine is at fault for, in one line.
     """
+    working_folder("--work", args.work)
+    if args.stage in ("all", "train"):
+        working_folder("--output", _output(args))
+    if args.stage != "text":
+        _evaluation(args)
     stages = {"text": _text, "train": _train, "evaluate": _evaluate}
     for name, stage in stages.items():
         if args.stage in (name, "all"):

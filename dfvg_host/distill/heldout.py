@@ -7,11 +7,11 @@ with an evaluation prompt is dropped (`dedupe`).
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from importlib import resources
 
+from dfvg_host.files import read_json
 from dfvg_hw.errors import ModelError
 
 __all__ = ["KINDS", "EvalPrompt", "demo_prompts", "eval_prompts", "looks_held_out"]
@@ -83,19 +83,22 @@ def read_prompts(raw: str, name: str) -> list[EvalPrompt]:
     Raises
     ------
     ModelError
-        Names the file and the line that cannot be used.
+        Names the file and the line that cannot be used, or there is none.
     """
     prompts = []
-    for number, line in enumerate(raw.splitlines(), 1):
+    # Not splitlines(): JSON texts may hold U+2028 and its like.
+    for number, line in enumerate(raw.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            item = json.loads(line)
+            item = read_json(line)
             prompts.append(EvalPrompt(str(item["kind"]), str(item["prompt"])))
         except (ValueError, KeyError, TypeError) as err:
             raise ModelError(
                 f'{name} line {number} is not of the form {{"kind": ..., "prompt": ...}}'
             ) from err
+    if not prompts:
+        raise ModelError(f"{name} holds no prompts")
     return prompts
 
 

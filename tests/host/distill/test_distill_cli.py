@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -66,11 +67,28 @@ def test_start_from_a_draft(tmp_path: Path, options: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--blocks", "0"], "--blocks is '0': expected a whole number from 1"),
+        (["--blocks", "0"], "--blocks is '0': expected a whole number, 1 or more"),
+        (["--blocks", "\u00b2"], "--blocks is '\u00b2': expected a whole number, 1 or more"),
+        (["--blocks", "1" + "0" * 5000], "(5003 characters): expected a whole number"),
         (["--layers", "0,x"], "--layers is '0,x': expected target layers such as 0,1,29"),
+        (["--layers", "0,-1"], "--layers is '0,-1': expected target layers such as 0,1,29"),
+        (["--layers", ""], "--layers is '': expected target layers"),
         (["--layers", "0,7"], "layer 7 is not one of the target's 0 to 2"),
         (["--head-rows", "100"], "head rows must be a multiple of 64, not 100"),
         (["--ffn-width", "100"], "FFN width must be a multiple of 64 up to 128, not 100"),
+        (["--rate", "nan"], "--rate is 'nan': expected a number above 0 and up to 1"),
+        (["--seed", "-1"], "--seed is '-1': expected a whole number from 0 to 4294967295"),
+        (["--seed", "x"], "--seed is 'x': expected a whole number from 0"),
+        (["--seed", "9" * 30], "expected a whole number from 0 to 4294967295"),
+        (["--threads", "100000"], "--threads is '100000': expected a whole number from 1 to"),
+        (["--tree-budget", "5000"], "expected a whole number from 1 to 4096"),
+        (["--work", "/proc/none"], "--work is '/proc/none': expected a folder that can be"),
+        (["--work", __file__], "expected a folder that can be written (File exists)"),
+        (["-o", __file__], "--output is "),
+        (["--eval-prompts", "/"], "--eval-prompts /: Is a directory"),
+        (["--eval-prompts", sys.executable], "not UTF-8 text"),
+        (["--eval-prompts", "/dev/null"], "/dev/null holds no prompts"),
+        (["--eval-prompts", __file__], "line 1 is not of the form"),
         (["--rate", "0"], "--rate is '0': expected a number above 0"),
         (["--target", "no-such-model"], "unknown model 'no-such-model'"),
         (["--eval-prompts", "missing.jsonl"], "--eval-prompts missing.jsonl: No such file"),
