@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dfvg_host.files import is_text, read_json
+from dfvg_host.models.chat import in_template
 from dfvg_hw.errors import UsageError
 
 __all__ = ["Request", "encode", "read_jsonl", "read_text"]
@@ -88,6 +89,8 @@ def encode(tokenizer: Any, prompt: str, chat: bool, name: str) -> list[int]:
     ------
     UsageError
         No chat template, or an empty prompt and no BOS token to begin with.
+    ModelError
+        The chat template fails.
     """
     if not is_text(prompt):
         raise UsageError(
@@ -96,8 +99,7 @@ def encode(tokenizer: Any, prompt: str, chat: bool, name: str) -> list[int]:
     if chat:
         if not getattr(tokenizer, "chat_template", None):
             raise UsageError(f"--chat: the tokenizer of {name} has no chat template")
-        message = [{"role": "user", "content": prompt}]
-        text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        text = in_template(tokenizer, prompt, name)
         ids = tokenizer(text, add_special_tokens=False).input_ids
     else:
         ids = tokenizer(prompt).input_ids

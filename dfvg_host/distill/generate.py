@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from dfvg_host.models.cache import progress
+from dfvg_host.models.chat import in_template
 from dfvg_hw.errors import ModelError
 
 from .prompts import Prompt, draw_prompt, usable_turn
@@ -91,10 +92,13 @@ class Chat:
         self.before: list[int] = []
         self.after: list[int] = []
         if tokenizer.chat_template:
-            text = tokenizer.apply_chat_template(
-                [{"role": "user", "content": _MARK}], tokenize=False, add_generation_prompt=True
-            )
-            before, after = text.split(_MARK)
+            parts = in_template(tokenizer, _MARK, "the target").split(_MARK)
+            if len(parts) != 2:
+                raise ModelError(
+                    "the target's chat template shows the user's message "
+                    f"{len(parts) - 1} times: expected once, unchanged"
+                )
+            before, after = parts
             self.before, self.after = self.encode(before), self.encode(after)
 
     def encode(self, text: str) -> list[int]:

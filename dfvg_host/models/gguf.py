@@ -20,6 +20,7 @@ from .cache import (
     require_disk,
     sha256_file,
 )
+from .complete import read_weights
 
 __all__ = ["convert_gguf"]
 
@@ -47,13 +48,16 @@ def _has_output_head(path: Path) -> bool:
 def _write(path: Path, digest: str, work: Path) -> None:
     import torch
     from safetensors.torch import save_file
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     try:
         with quiet_transformers():
             tokenizer = AutoTokenizer.from_pretrained(**source)
-            model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        # Without a head of its own the model is tied, whatever its config says.
+        model = read_weights(path.name, source, torch.float32, ("lm_head.weight",))
+    except ModelError:
+        raise
     except Exception as err:  # any reader error becomes one line: the file is the culprit
         reason = str(err).strip().splitlines() or [type(err).__name__]
         raise ModelError(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from dfvg_host.files import is_file, is_folder, user_path
 from dfvg_hw.errors import ModelError
 
-from .cache import quiet_transformers, sha256_file
+from .cache import sha256_file
+from .complete import read_weights
 from .gguf import convert_gguf
 from .packaged import PACKAGED, fetch_packaged
 
@@ -106,7 +107,7 @@ def _first_line(err: Exception) -> str:
 
 
 def _read(source: str, name: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
     try:
@@ -123,9 +124,10 @@ def _read(source: str, name: str, dtype: torch.dtype) -> tuple[Any, Any]:
             "a decoder such as llama, qwen2 or opt is needed"
         )
     try:
-        with quiet_transformers():
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+        model = read_weights(name, {"pretrained_model_name_or_path": source}, dtype, ())
         tokenizer = AutoTokenizer.from_pretrained(source)
+    except ModelError:
+        raise
     except Exception as err:
         raise ModelError(f"cannot load model {name!r}: {_first_line(err)}") from err
     return model, tokenizer

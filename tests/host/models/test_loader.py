@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
 import zipfile
@@ -28,15 +29,20 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def write_gguf(path: Path, model: Any, head: torch.Tensor | None = None) -> Path:
-    """Write a llama as an F32 GGUF file, with the row order that llama.cpp gives q and k."""
+def write_gguf(
+    path: Path, model: Any, head: torch.Tensor | None = None, blocks: int | None = None
+) -> Path:
+    """Write a llama as an F32 GGUF file, with the row order that llama.cpp gives q and k.
+
+    ``blocks`` is the number of layers it claims to have.
+    """
     from gguf import GGUFWriter
 
     config, state = model.config, model.state_dict()
     writer = GGUFWriter(path, "llama")
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
+    writer.add_block_count(blocks or config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
@@ -238,6 +244,17 @@ def test_truncated_gguf(tmp_path: Path, private_cache: Path) -> None:
     path = write_gguf(tmp_path / "tiny.gguf", tiny_llama())
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(ModelError, match=r"cannot read tiny\.gguf"):
+        load_target(str(path))
+    assert not [p for p in (private_cache / "models").iterdir() if p.is_dir()]
+
+
+def test_gguf_that_lacks_a_tensor(tmp_path: Path, private_cache: Path) -> None:
+    model = tiny_llama()
+    short = copy.deepcopy(model)
+    del short.model.layers[2]
+    short.config.num_hidden_layers = 2
+    path = write_gguf(tmp_path / "short.gguf", short, blocks=3)
+    with pytest.raises(ModelError, match=r"short\.gguf' is incomplete: it lacks the tensor model"):
         load_target(str(path))
     assert not [p for p in (private_cache / "models").iterdir() if p.is_dir()]
 
