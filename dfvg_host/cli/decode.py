@@ -148,7 +148,9 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="write the statistics as JSON",
     )
-    group.add_argument("--quiet", action="store_true", help="print the text, and nothing else but warnings")
+    group.add_argument(
+        "--quiet", action="store_true", help="print the text, and nothing else but warnings"
+    )
     group.add_argument(
         "--vcd",
         metavar="FILE",

@@ -79,6 +79,7 @@ class Engine:
             return
         image = self._image(draft, shape, progress)
         _check_vocabulary(image, self.draft_name, target)
+        _mention_other_target(image, self.draft_name, target)
         self.draft_context = image.context
         self.device = open_device(device, image, progress, rtl_options or {})
 
@@ -151,11 +152,27 @@ def _check_vocabulary(image: DraftImage, draft: str | None, target: LoadedTarget
     """Refuse a pair that can't share a tokenizer; padding at a vocabulary's end is allowed."""
     config = target.model.config.get_text_config(decoder=True)
     known = len(target.tokenizer) if target.tokenizer is not None else config.vocab_size
-    beyond = int(image.output_ids.max()) >= config.vocab_size
-    if image.dims.vocab < known or beyond:
+    if image.dims.vocab < known:
         raise ModelError(
             f"draft {draft} has a vocabulary of {image.dims.vocab}, target {target.name} one of "
-            f"{config.vocab_size if beyond else known}: they must share a tokenizer"
+            f"{known}: they must share a tokenizer"
+        )
+    highest = int(image.output_ids.max())
+    if highest >= config.vocab_size:
+        raise ModelError(
+            f"draft {draft} has a vocabulary of {image.dims.vocab} and can propose id {highest}, "
+            f"target {target.name} has one of {config.vocab_size}: they must share a tokenizer, "
+            "and the draft's head may not be padded beyond the target's"
+        )
+
+
+def _mention_other_target(image: DraftImage, draft: str | None, target: LoadedTarget) -> None:
+    """Say so if the draft was made for another target of the same tokenizer; it may still help."""
+    made_for = image.source.get("target")
+    if made_for is not None and made_for != target.digest:
+        print_warning(
+            f"draft {draft} was compiled for another target than {target.name}: the text is "
+            "not affected, but fewer tokens may be accepted"
         )
 
 

@@ -18,7 +18,7 @@ import torch
 
 from dfvg_host.timing import VerifierProfile, VirtualClock, load_profile
 from dfvg_host.verify import Draw, Sampler, TreeVerifier
-from dfvg_hw.errors import UsageError
+from dfvg_hw.errors import ModelError, UsageError
 
 from .budget import FixedBudget
 from .check import Reference
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dfvg_host.device.protocol import VirtualTimeDevice
     from dfvg_host.models import LoadedTarget
 
-__all__ = ["Interrupted", "decode"]
+__all__ = ["Interrupted", "TargetFailed", "decode"]
 
 _PLAIN_HERTZ = 1_000_000_000  # resolution of virtual time without a device
 
@@ -44,6 +44,14 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, result: Result) -> None:
         super().__init__("interrupted")
+        self.result = result
+
+
+class TargetFailed(ModelError):
+    """The target failed during a run; `result` holds what there was, `finish_reason` None."""
+
+    def __init__(self, text: str, result: Result) -> None:
+        super().__init__(text)
         self.result = result
 
 
@@ -89,7 +97,9 @@ def decode(
     UsageError
         The prompt is empty, too long for the target, or holds ids it doesn't know.
     ModelError
-        The target can't run token trees, or its logits aren't numbers.
+        The target can't run token trees.
+    TargetFailed
+        Its logits aren't numbers; with the result so far.
     Interrupted
         Ctrl-C; with the result so far.
     """
@@ -99,9 +109,10 @@ def decode(
     try:
         run.execute()
     except KeyboardInterrupt:
-        run.output.flush()
-        run.count_broken_step()
-        raise Interrupted(run.result(draft)) from None
+        raise Interrupted(run.broken_off(draft)) from None
+    except ModelError as error:
+        text = f"{error} (after {len(run.output.tokens)} tokens of output)"
+        raise TargetFailed(text, run.broken_off(draft)) from error
     finally:
         run.close()
     return run.result(draft)
@@ -199,7 +210,13 @@ class _Run:
             tree = self.pacer.tree()
             path = self._verify(tree)
 
-    def count_broken_step(self) -> None:
+    def broken_off(self, draft: str | None) -> Result:
+        """Return the statistics of a run that didn't come to its end."""
+        self.output.flush()
+        self._count_broken_step()
+        return self.result(draft)
+
+    def _count_broken_step(self) -> None:
         """Count the step of tokens that were committed before it was interrupted.
 
         Otherwise they'd be tokens without a step, which makes the acceptance length look better.

@@ -14,7 +14,7 @@ from dfvg_host.verify import SamplingParams
 from dfvg_hw.errors import DfvgError, UsageError
 
 from .engine import Engine
-from .loop import Interrupted, print_warning
+from .loop import Interrupted, TargetFailed, print_warning
 from .params import DecodeParams
 from .prompts import Request, read_jsonl, read_text
 from .report import summary, total
@@ -63,11 +63,13 @@ def main(args: argparse.Namespace) -> int:
             for request in requests:
                 results.append(_decode(engine, request, params, args, reader))
                 _print_result(request, results[-1], args, reader)
-        except KeyboardInterrupt as stop:
-            interrupted = True
-            if isinstance(stop, Interrupted):
+        except (KeyboardInterrupt, TargetFailed) as stop:
+            if isinstance(stop, Interrupted | TargetFailed):
                 results.append(stop.result)
                 _print_result(requests[len(results) - 1], stop.result, args, reader)
+            if isinstance(stop, TargetFailed):
+                raise
+            interrupted = True
         finally:
             _write_stats(args.stats, results, many=args.jsonl is not None)
         if not quiet:
@@ -130,9 +132,9 @@ def _decode(
         prompt = engine.encode(request.prompt, args.chat)
         return engine.decode(prompt, params, stream)
     except DfvgError as error:
-        if not request.where:
-            raise
-        raise type(error)(f"{request.where}: {error}") from None
+        if request.where:
+            error.args = (f"{request.where}: {error}",)
+        raise
 
 
 class _Reader:
