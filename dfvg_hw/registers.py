@@ -156,6 +156,35 @@ REGISTERS: tuple[Register, ...] = (
     _whole("bad_lines", 0x0A0, _RO, "lines dropped because of their CRC"),
     _whole("clock_khz", 0x0A4, _RO, "core clock, kHz"),
     *_pair("turn_cycles", 0x0A8, _RO, "clock cycles of passes, with choice of rows and records"),
+    # What the watchdog found, of `core_state`; kept until it strikes again.
+    Register("dump_place", 0x0B0, "watchdog: where the program stood", (
+        _field("pc", (0, 15), _RO, "program counter of the fetch unit, which runs ahead"),
+        _field("i0", (16, 31), _RO, "loop index of level 0 (layer)"),
+    )),
+    Register("dump_queues", 0x0B4, "watchdog: instructions queued for each engine", (
+        _field("load", (0, 7), _RO, "for the load unit"),
+        _field("mm", (8, 15), _RO, "for the array"),
+        _field("vec", (16, 23), _RO, "for the vector unit"),
+        _field("i1", (24, 31), _RO, "loop index of level 1 (KV head)"),
+    )),
+    Register("dump_tokens", 0x0B8, "watchdog: dependency tokens not taken, writes under way", (
+        _field("to_mm", (0, 7), _RO, "tokens for the array"),
+        _field("to_vec", (8, 15), _RO, "tokens for the vector unit"),
+        _field("writes", (16, 23), _RO, "write bursts not answered"),
+    )),
+    _whole("dump_credits", 0x0BC, _RO, "watchdog: words that could be requested"),
+    _whole("dump_level", 0x0C0, _RO, "watchdog: words in the prefetch FIFO"),
+    Register("dump_busy", 0x0C4, "watchdog: who was busy or waited", (
+        _field("mm_wants", 0, _RO, "the array wanted a word"),
+        _field("vec_wants", 1, _RO, "the vector unit wanted a word"),
+        _field("fetching", 2, _RO, "instructions were being fetched"),
+        _field("load", 3, _RO, "load unit"),
+        _field("mm", 4, _RO, "array"),
+        _field("vec", 5, _RO, "vector unit"),
+        _field("merge", 6, _RO, "KV merge unit"),
+        _field("reading", 7, _RO, "reads not answered"),
+        _field("writing", 8, _RO, "writes not answered"),
+    )),
     # The model registers follow the image; see docs/image-format.md for their meaning.
     _whole("model_kv_base", 0x100, _RW, "KV region, units of 64 bytes", width=26),
     _whole("model_kv_page", 0x104, _RW, "stride of a physical page, units of 64 bytes", width=26),

@@ -65,6 +65,9 @@ class DfvgTop(wiring.Component):
         BAR0, see `dfvg_hw.registers`.
     mailbox : In(`axi4_write`)
         BAR2, see `dfvg_hw.registers.mailbox_offset`.
+    idle : Out(1)
+        There is nothing to draft and no pass runs: clock or power may be saved until a command
+        arrives. For a board's pin or power manager; the host reads `status.idle`.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class DfvgTop(wiring.Component):
                 "host": Out(axi4(addr_bits=HOST_ADDR_BITS, data_bits=bits)),
                 "registers": In(axi4_lite(addr_bits=BAR0_BYTES.bit_length() - 1)),
                 "mailbox": In(axi4_write(addr_bits=MAILBOX_ADDR_BITS, data_bits=bits)),
+                "idle": Out(1),
             }
         )
 
@@ -197,6 +201,7 @@ class DfvgTop(wiring.Component):
             quiet.eq(still & ~control.in_pass & (tree.commands.ready | control.resetting)),
             ring.quiet.eq(quiet),
             control.resting.eq(still & ring.done),
+            self.idle.eq(tree.idle & quiet),
             control.table_error.eq(self._ids.error),
             control.tree_idle.eq(tree.idle),
             control.pass_start.eq(tree.passes.valid & tree.passes.ready),

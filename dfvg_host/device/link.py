@@ -1,25 +1,23 @@
 """The host's side of the link: rings, mailboxes, image loading, over an abstract access to a card.
 
-`HostLink` knows lines, tags and registers; how bytes get to a card is a `CardAccess`: the simulated
-card's ports, or a driver's mapped BARs and DMA buffer.
+`HostLink` knows lines and tags, `CardRegisters` the registers; how bytes get to a card is a
+`CardAccess`: the simulated card's ports, or a driver's mapped BARs and DMA buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from dfvg_host.compile.image import DraftImage
+from dfvg_host.device.card_registers import LOST, CardAccess, CardRegisters
 from dfvg_host.device.checksum import block_crc
 from dfvg_hw.config import DeviceConfig
 from dfvg_hw.errors import DeviceError
 from dfvg_hw.messages import (
-    ABI_VERSION,
-    IMAGE_VERSION,
     LINE_BYTES,
-    MESSAGE_VERSION,
     Capability,
     Command,
     Event,
@@ -34,7 +32,7 @@ from dfvg_hw.messages import (
     open_line,
     seal_line,
 )
-from dfvg_hw.registers import DEVICE_ID, MAILBOX_LINES, mailbox_offset, register
+from dfvg_hw.registers import MAILBOX_LINES, mailbox_offset, register
 
 __all__ = ["CardAccess", "HostLink"]
 
@@ -43,53 +41,12 @@ COMMAND_LINES = 64
 CHUNK_BYTES = 2 << 20
 WATCHDOG_CYCLES = 1 << 20
 """Cycles that a pass may stand still: 5 ms at 200 MHz, far above any wait for memory."""
-LOST = 0xFFFFFFFF
-"""What reads over a dead link give."""
 
 _PAGE = 4096
 _MessageT = TypeVar("_MessageT", bound=Message)
 
 
-class CardAccess(Protocol):
-    """How to reach a card."""
-
-    @property
-    def dma(self) -> memoryview:
-        """Host memory that the card can read and write, writable, 4 KiB aligned."""
-        ...
-
-    @property
-    def dma_base(self) -> int:
-        """Bus address of its first byte."""
-        ...
-
-    @property
-    def patience(self) -> int:
-        """Calls of `wait` without a new line after which the card is taken for dead."""
-        ...
-
-    def read_register(self, address: int) -> int:
-        """Read 32 bits of BAR0; all ones if the link is lost."""
-        ...
-
-    def write_register(self, address: int, value: int) -> None:
-        """Write 32 bits of BAR0."""
-        ...
-
-    def write_mailbox(self, offset: int, data: bytes) -> None:
-        """Write to BAR2; the last dword must arrive last."""
-        ...
-
-    def wait(self) -> None:
-        """Let time pass until a line may have come, or a while."""
-        ...
-
-    def close(self) -> None:
-        """Give the card up."""
-        ...
-
-
-class HostLink:
+class HostLink(CardRegisters):
     """A card that speaks the tree protocol.
 
     Parameters
@@ -110,8 +67,8 @@ class HostLink:
     def __init__(
         self, access: CardAccess, config: DeviceConfig, ring_lines: int = RING_LINES
     ) -> None:
-        self._access, self._config, self._ring_lines = access, config, ring_lines
-        self._dma = access.dma
+        super().__init__(access, config)
+        self._ring_lines, self._dma = ring_lines, access.dma
         self._ring_index, self._ring_tag = 0, 1
         self._sent, self._sent_tag = 0, 1
         self._mailed = 0
@@ -125,93 +82,13 @@ class HostLink:
             raise DeviceError(
                 f"DMA buffer has {len(self._dma)} bytes: at least {self._chunk_at + CHUNK_BYTES}"
             )
-        self._check_identity()
         self._set_up()
 
     def _token_room(self) -> int:
         """Bytes for the tokens of one OPEN: contexts that are too long are sent all the same."""
         return 4 * (2 * self._config.max_ctx + 16384)
 
-    # ---- registers ----------------------------------------------------------------------------
-
-    def read(self, name: str) -> int:
-        """Read a register, or both halves of a 64-bit one."""
-        try:
-            address = register(name).address
-        except KeyError:
-            return self.read(f"{name}_lo") | self.read(f"{name}_hi") << 32
-        value = self._access.read_register(address)
-        if value == LOST and self._access.read_register(register("id").address) == LOST:
-            raise DeviceError("link to the device is lost: its registers read as all ones")
-        return value
-
-    def write(self, name: str, value: int) -> None:
-        """Write a register, or both halves of a 64-bit one."""
-        if value >> 32:
-            self.write(f"{name}_lo", value & LOST)
-            self.write(f"{name}_hi", value >> 32)
-            return
-        self._access.write_register(register(name).address, value)
-
-    def field(self, name: str, field: str) -> int:
-        """Read a field of a register."""
-        part = next(f for f in register(name).fields if f.name == field)
-        return self.read(name) >> part.offset & ((1 << part.width) - 1)
-
-    def errors(self) -> list[str]:
-        """Names of the error bits that are set."""
-        value = self.read("error")
-        return [f.name for f in register("error").fields if value >> f.offset & 1]
-
-    def clear_errors(self) -> None:
-        """Clear all error bits; the device drafts again."""
-        self._access.write_register(register("error").address, LOST)
-
-    def control(self, **fields: int) -> None:
-        """Write the control register: fields by name, all others 0."""
-        places = {f.name: f.offset for f in register("control").fields}
-        self.write("control", sum(value << places[name] for name, value in fields.items()))
-
     # ---- opening --------------------------------------------------------------------------------
-
-    def _check_identity(self) -> None:
-        found = self._access.read_register(register("id").address)
-        if found == LOST:
-            raise DeviceError("no device: its registers read as all ones")
-        if found != DEVICE_ID:
-            raise DeviceError(f"device has id 0x{found:08x}: 0x{DEVICE_ID:08x} is expected")
-        for field, wanted in (
-            ("abi", ABI_VERSION),
-            ("message", MESSAGE_VERSION),
-            ("image", IMAGE_VERSION),
-        ):
-            version = self.field("versions", field)
-            if version != wanted:
-                raise DeviceError(f"device has {field} version {version}: this host needs {wanted}")
-        own = self._config.config_hash
-        other = self.read("config_hash")
-        if other != own:
-            raise DeviceError(
-                f"device has config hash 0x{other:08x}: config {self._config.name!r} needs "
-                f"0x{own:08x}"
-            )
-        self.capabilities = Capability(self.read("capabilities"))
-        self.require(Capability.RING)
-
-    def require(self, wanted: Capability) -> None:
-        """Refuse a device that lacks any of these capabilities.
-
-        Raises
-        ------
-        DeviceError
-            Naming what is missing.
-        """
-        missing = [bit.name for bit in Capability if bit in wanted & ~self.capabilities]
-        if missing:
-            raise DeviceError(
-                f"device lacks {', '.join(map(str, missing))}: its capability word is "
-                f"0x{self.capabilities:08x}"
-            )
 
     def _set_up(self) -> None:
         self.soft_reset()

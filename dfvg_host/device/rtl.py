@@ -20,6 +20,8 @@ from dfvg_hw.errors import DeviceError
 from dfvg_hw.messages import (
     Capability,
     Command,
+    Event,
+    EventCode,
     Message,
     Nodes,
     PassDone,
@@ -134,6 +136,9 @@ class RtlDevice(TreeDevice):
             message = self.link.expect(Message)
             if isinstance(message, PassDone):
                 return found, message
+            if isinstance(message, Event) and message.code == EventCode.WATCHDOG:
+                dump = ", ".join(f"{k} {v}" for k, v in self.link.dump().items() if v)
+                raise DeviceError(f"a pass stood still and the watchdog ended it: {dump}")
             if not isinstance(message, Nodes):
                 raise DeviceError(f"device sent {message} during a pass")
             found.append(message)

@@ -124,7 +124,7 @@ class EventCode(enum.IntEnum):
     BAD_MESSAGE = 5  # info0: type byte; a message with values out of range; ignored
     BAD_LINE = 6  # info0: expected tag; CRC error in the command ring or mailbox
     MEMORY_ERROR = 7  # info0: error register, info1: program counter; the pass was aborted
-    WATCHDOG = 8  # info0: program counter, info1: state register; the pass was aborted
+    WATCHDOG = 8  # info0: program counter, info1: register dump_busy; the pass was aborted
     LOAD_DONE = 9  # info0: command id
     LOAD_ERROR = 10  # info0: command id, info1: CRC found
 
@@ -239,8 +239,8 @@ class PassDone(Message):
     growth_rows: int = u8(0x0E, "rows of candidates", 0)
     free_slots: int = u8(0x0F, "free tree slots", 0)
     cycles: int = u64(0x10, "clock cycles from the start of the pass to its end")
-    ideal: int = u64(0x18, "sum over operators of max(bytes/BUS, MACs/array), cycles")
-    ideal_bytes: int = u64(0x20, "bytes of weights and live KV / BUS, cycles")
+    ideal: int = u64(0x18, "sum over operators of max(bytes/BUS, MACs/array); 0: not counted")
+    ideal_bytes: int = u64(0x20, "bytes of weights and live KV / BUS, in cycles; 0: not counted")
     idle: int = u64(0x28, "cycles before the pass in which there was no work", 0)
 
 

@@ -24,7 +24,7 @@ from dfvg_hw.messages.kinds import (
 from dfvg_hw.messages.layout import PAYLOAD_BYTES, struct_layout
 from dfvg_hw.overlap.counters import counter_values
 from dfvg_hw.overlap.status import core_errors, core_state
-from dfvg_hw.registers import BAR0_BYTES, DEVICE_ID
+from dfvg_hw.registers import BAR0_BYTES, DEVICE_ID, register
 
 from .commands import notice
 from .compose import compose
@@ -179,6 +179,24 @@ class Control(wiring.Component):
                 Cat(state.load, state.mm, state.vec, state.merge, self.in_pass)
             ),
         ]
+        self._build_dump(m)
+
+    def _build_dump(self, m: Module) -> None:
+        """What the watchdog kept, as registers."""
+        status, dump = self._file.status, self.dump
+        m.d.comb += [
+            status.dump_place.pc.eq(dump.pc),
+            status.dump_place.i0.eq(dump.i0),
+            status.dump_queues.i1.eq(dump.i1),
+            status.dump_credits.eq(dump.credits),
+            status.dump_level.eq(dump.level),
+        ]
+        for unit in ("load", "mm", "vec"):
+            m.d.comb += status.dump_queues[unit].eq(dump[f"{unit}_level"])
+        for name in ("to_mm", "to_vec", "writes"):
+            m.d.comb += status.dump_tokens[name].eq(dump[name])
+        for field in register("dump_busy").fields:
+            m.d.comb += status.dump_busy[field.name].eq(dump[field.name])
 
     def _build_errors(self, m: Module) -> Signal:
         """Sticky bits, the first one's detail, its EVENT, and the end of the pass."""
@@ -236,7 +254,7 @@ class Control(wiring.Component):
                 notes.valid.eq(1),
                 notes.payload.code.eq(code),
                 notes.payload.info0.eq(Mux(core.watchdog, self.dump.pc, errors)),
-                notes.payload.info1.eq(Mux(core.watchdog, self._file.status.state, pc)),
+                notes.payload.info1.eq(Mux(core.watchdog, self._file.status.dump_busy, pc)),
                 self.abort.eq(self.in_pass),
             ]
         with m.If(self._file.strobe.control.soft_reset):

@@ -196,7 +196,12 @@ def test_watchdog_bites_when_memory_stands_still(card, link):
     event = link.expect(Event)
     assert event.code == EventCode.WATCHDOG
     assert event.seq == 255
-    assert event.info1 >> 16 & 0x10, "the pass is still running"
+    dump = link.dump()
+    assert event.info0 == dump["place.pc"] > 0
+    assert event.info1 == link.read("dump_busy")
+    assert dump["busy.reading"] == 1, "reads are not answered"
+    assert dump["busy.load"] == 1
+    assert dump["level"] == 0, "all words that came were used"
     card.kill("memory", dead=False)  # what is in flight comes after all; then the pass ends
     found = [link.expect(Event), link.expect(PassDone)]
     assert found[0].code == EventCode.WATCHDOG

@@ -36,7 +36,7 @@ def spoil_the_next_record(device):
 
 FAULTS = {
     "link dies": (lambda d: d.card.kill("host"), "device sends no|does not carry out|takes no"),
-    "memory dies": (kill_memory, "device sent Event"),
+    "memory dies": (kill_memory, "watchdog ended it: place.pc .*busy.reading 1"),
     "memory answers with an error": (
         lambda d: d.card.fail("memory", after=50),
         "device sent Event",
