@@ -7,13 +7,15 @@ from typing import Any
 
 from dfvg_hw.errors import ModelError
 
-from .cache import quiet_transformers
+from .cache import progress, quiet_transformers
 
 __all__ = ["read_weights"]
 
 
 def read_weights(name: str, source: Mapping[str, Any], dtype: Any, spare: Collection[str]) -> Any:
     """Return a causal language model of which every tensor was read.
+
+    Says so if the file holds others.
 
     Parameters
     ----------
@@ -46,4 +48,8 @@ def read_weights(name: str, source: Mapping[str, Any], dtype: Any, spare: Collec
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(f"model {name!r} is incomplete: it lacks the tensor {min(missing)}{more}")
+    unused = found["unexpected_keys"]
+    if unused:  # parts that text doesn't need, or a config of another model
+        kind = type(model).__name__
+        progress(f"model {name!r}: {len(unused)} tensors, such as {min(unused)}, are not of {kind}")
     return model

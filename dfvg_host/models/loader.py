@@ -106,13 +106,17 @@ def _first_line(err: Exception) -> str:
     return lines[0] if lines else type(err).__name__
 
 
-def _read(source: str, name: str, dtype: torch.dtype) -> tuple[Any, Any]:
+def _read(source: str, folder: Path | None, name: str, dtype: torch.dtype) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoTokenizer
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
     try:
         config = AutoConfig.from_pretrained(source)
     except Exception as err:
+        if folder is not None:
+            raise ModelError(
+                f"the config.json of model {name!r} cannot be used: {_first_line(err)}"
+            ) from err
         accepted = ", ".join(sorted(PACKAGED))
         raise ModelError(
             f"unknown model {name!r}: not {accepted}, a local folder, a .gguf file or a hub id "
@@ -125,11 +129,16 @@ def _read(source: str, name: str, dtype: torch.dtype) -> tuple[Any, Any]:
         )
     try:
         model = read_weights(name, {"pretrained_model_name_or_path": source}, dtype, ())
-        tokenizer = AutoTokenizer.from_pretrained(source)
     except ModelError:
         raise
     except Exception as err:
         raise ModelError(f"cannot load model {name!r}: {_first_line(err)}") from err
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except Exception as err:
+        raise ModelError(
+            f"cannot load the tokenizer of model {name!r}: {_first_line(err)}"
+        ) from err
     return model, tokenizer
 
 
@@ -170,7 +179,7 @@ def load_target(
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     source, folder = _resolve(name_or_path)
-    model, tokenizer = _read(source, name_or_path, kinds[dtype])
+    model, tokenizer = _read(source, folder, name_or_path, kinds[dtype])
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         model = model.to(place)

@@ -131,6 +131,44 @@ def test_tensors_of_other_shapes(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "texts"),
+    [
+        ("model.safetensors", 5000, ("cannot load model",)),
+        ("model.safetensors", 0, ("cannot load model",)),
+        ("model.safetensors", None, ("cannot load model", "no file named")),
+        ("config.json", 5, ("the config.json of model", "cannot be used", "not a valid JSON")),
+        ("config.json", {"num_attention_heads": 0}, ("the config.json of model",)),
+        ("config.json", {"vocab_size": 200}, ("is damaged", "(259, 64)", "(200, 64)")),
+        ("config.json", {"num_hidden_layers": 4}, ("lacks the tensor model.layers.3",)),
+        ("tokenizer.json", 5, ("cannot load the tokenizer of model",)),
+        ("tokenizer.json", None, ("cannot load the tokenizer of model",)),
+    ],
+)
+def test_a_damaged_folder(tmp_path, capsys, file, content, texts):
+    """Cut a file, take it away, or change it."""
+    folder = tmp_path / "t"
+    names = {"target": save(folder, tiny_models.model("llama", vocab_size=259))}
+    path = folder / file
+    if content is None:
+        path.unlink()
+    elif isinstance(content, int):
+        path.write_bytes(path.read_bytes()[:content])
+    else:
+        path.write_text(json.dumps({**json.loads(path.read_text()), **content}))
+    refused(capsys, decode(names, draft="none"), *texts)
+
+
+def test_tensors_that_the_model_has_no_use_for(tmp_path, capsys):
+    folder = tmp_path / "t"
+    names = {"target": save(folder, tiny_models.model("llama", vocab_size=259))}
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
+    assert decode(names, draft="none") == 0
+    text = "9 tensors, such as model.layers.2.input_layernorm.weight, are not of LlamaForCausalLM"
+    assert text in capsys.readouterr().err
+
+
 def test_more_padded_rows_than_the_target(models, tmp_path, capsys):
     padded = save(tmp_path / "p", tiny_models.model("llama", vocab_size=320))
     refused(capsys, decode(models, draft=padded), "320", "can propose id 319", "259", "padded")
