@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ __all__ = [
     "is_text",
     "read_json",
     "replacing",
+    "tell",
     "user_path",
     "writable",
 ]
@@ -62,15 +64,19 @@ def read_json(text: str) -> Any:
     Raises
     ------
     ValueError
-        One line. Unlike `json.loads` also for what is nested too deeply, and for NaN and Infinity,
-        which are no JSON.
+        One line. Unlike `json.loads` also for what is nested too deeply, for NaN and Infinity,
+        which are no JSON, and for numbers that would become infinite.
     """
 
     def refuse(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no JSON number")
+        raise ValueError(f"{name} is no number that can be used")
+
+    def finite(digits: str) -> float:
+        value = float(digits)
+        return value if math.isfinite(value) else refuse(digits[:20])
 
     try:
-        return json.loads(text, parse_constant=refuse)
+        return json.loads(text, parse_constant=refuse, parse_float=finite)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -79,6 +85,13 @@ def abandon_stdout() -> None:
     """Give up standard output after an error there, so that the last flush doesn't fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def tell(text: str) -> None:
+    """Print a line to standard error if there is one: nothing may end because nobody listens."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
 
 def _is_special(path: Path) -> bool:

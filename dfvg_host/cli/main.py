@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from dfvg_host.files import abandon_stdout
+from dfvg_host.files import abandon_stdout, tell
 from dfvg_hw.errors import DfvgError, UsageError
 from dfvg_hw.version import __version__
 
@@ -112,10 +112,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _dispatch(argv)
     except DfvgError as error:
         text = " ".join(str(error).split())  # one line, whatever a tool's message holds
-        print(f"dfvg: error: {text}", file=sys.stderr)
+        tell(f"dfvg: error: {text}")
         return error.exit_code
     except KeyboardInterrupt:
-        print("dfvg: interrupted", file=sys.stderr)
+        tell("dfvg: interrupted")
         return 130
     except BrokenPipeError:
         abandon_stdout()  # the reader (head, less) has gone

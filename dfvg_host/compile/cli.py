@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 
+from dfvg_host.files import tell
 from dfvg_host.models import DEFAULT_TARGET, load_target
 from dfvg_hw.config import get_config
 from dfvg_hw.errors import UsageError
@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
 
     def say(text: str) -> None:
         if not args.quiet:
-            print(f"dfvg: {text}", file=sys.stderr, flush=True)
+            tell(f"dfvg: {text}")
 
     def step(text: str) -> None:
         nonlocal shown

@@ -9,13 +9,13 @@ can share a pass.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from dfvg_host.files import tell
 from dfvg_host.timing import VerifierProfile, VirtualClock, load_profile
 from dfvg_host.verify import Draw, Sampler, TreeVerifier
 from dfvg_hw.errors import ModelError, UsageError
@@ -57,7 +57,7 @@ class TargetFailed(ModelError):
 
 def print_warning(text: str) -> None:
     """Print a warning to standard error; standard output belongs to the text."""
-    print(f"dfvg: {text}", file=sys.stderr, flush=True)
+    tell(f"dfvg: {text}")
 
 
 def decode(
@@ -141,7 +141,11 @@ class _Run:
         self.verifier = TreeVerifier(target.model)
         _check_prompt(self.prompt, self.verifier)
         self.sampler = Sampler(params.sampling)
-        stops = stop_ids(target.model, target.tokenizer, params)
+        stops = tuple(
+            token
+            for token in stop_ids(target.model, target.tokenizer, params)
+            if token < self.verifier.vocab_size
+        )
         context = self.verifier.context
         room = None if context is None else context - len(self.prompt)
         self.output = Output(params, stops, room, target.tokenizer, on_text)

@@ -104,4 +104,5 @@ def stop_ids(model: Any, tokenizer: Any | None, params: DecodeParams) -> tuple[i
         token = tokenizer.convert_tokens_to_ids(stop) if tokenizer is not None else None
         if token is not None and token in special:
             ids.add(token)
-    return tuple(sorted(ids))
+    # Configs hold odd values, -1 for instance; such an id is never drawn.
+    return tuple(sorted(token for token in ids if isinstance(token, int) and token >= 0))

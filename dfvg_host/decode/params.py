@@ -54,6 +54,9 @@ class DecodeParams:
             object.__setattr__(self, "passes_per_round", passes)
         if isinstance(self.stop, str) or not all(isinstance(t, str) and t for t in self.stop):
             raise UsageError(f"stop is {self.stop!r}: expected texts that are not empty")
+        for token in self.stop_tokens or ():
+            if not isinstance(token, int) or isinstance(token, bool) or token < 0:
+                raise UsageError(f"stop_tokens holds {token!r}: expected token ids")
         if any(not is_text(stop) for stop in self.stop):
             raise UsageError(
                 f"stop is {self.stop!r}: expected texts, which hold no lone surrogates"

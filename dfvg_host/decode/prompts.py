@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,8 @@ def read_jsonl(path: Path) -> list[Request]:
         if not isinstance(item, dict) or not isinstance(item.get("prompt"), str):
             raise UsageError(f'{where} must be an object with a text "prompt": {{"prompt": "..."}}')
         name = item.get("id", number)
-        if isinstance(name, float) and not math.isfinite(name):
-            raise UsageError(f"{where} has the id {name}: expected any other")
+        if not is_text(json.dumps(name, ensure_ascii=False)):
+            raise UsageError(f"{where} has an id with lone surrogates: expected text without")
         requests.append(Request(name, item["prompt"], where))
     if not requests:
         raise UsageError(f"prompt file {path} holds no prompts")

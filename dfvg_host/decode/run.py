@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dfvg_host.files import abandon_stdout, replacing
+from dfvg_host.files import abandon_stdout, replacing, tell
 from dfvg_host.verify import SamplingParams
 from dfvg_hw.errors import DfvgError, UsageError
 
@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
             _write_stats(args.stats, results, many=args.jsonl is not None)
         if not quiet:
             for line in _closing_lines(results, engine, many=args.jsonl is not None):
-                print(line, file=sys.stderr)
+                tell(line)
     if reader.error is not None:
         _blame(reader.error)
     if interrupted:

@@ -7,12 +7,11 @@ import fcntl
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dfvg_host.files import is_folder, user_path
+from dfvg_host.files import is_folder, tell, user_path
 from dfvg_hw.errors import ModelError
 
 __all__ = [
@@ -33,7 +32,7 @@ def cache_dir() -> Path:
 
 def progress(text: str) -> None:
     """Print one progress line to stderr (stdout belongs to decoded text)."""
-    print(f"dfvg: {text}", file=sys.stderr, flush=True)
+    tell(f"dfvg: {text}")
 
 
 @contextlib.contextmanager

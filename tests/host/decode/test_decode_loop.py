@@ -188,6 +188,15 @@ def test_nothing_is_drafted_below_a_stop_token():
     assert not set(seen) & set(stops[:4])
 
 
+def test_end_of_text_ids_that_no_token_has():
+    loaded = target(seed=5)
+    loaded.model.generation_config.eos_token_id = [-1, VOCAB, 10**12]
+    loaded.model.config.eos_token_id = 2
+    device = ModelDevice(loaded.model)
+    run(device, params(9, stop_tokens=None), loaded)
+    assert [c.stops for c in device.sent if isinstance(c, Open)] == [(2,)]
+
+
 def test_stop_string_across_tokens():
     loaded = target(seed=8, vocab_size=259)
     loaded.tokenizer = tiny_models.tokenizer()

@@ -83,6 +83,8 @@ def test_stop_ids_come_from_model_tokenizer_and_special_stop_strings():
     assert stop_ids(model, TOKENIZER, DecodeParams()) == (2, 7, 9)
     assert stop_ids(model, None, DecodeParams()) == (7, 9)
     assert stop_ids(model, TOKENIZER, DecodeParams(stop_tokens=())) == ()
+    model.config.eos_token_id = [-1, None, "x", 9]
+    assert stop_ids(model, None, DecodeParams()) == (7, 9)
     assert stop_ids(model, TOKENIZER, DecodeParams(stop_tokens=(5,), stop=("<pad>", "a"))) == (0, 5)
 
 
@@ -96,6 +98,8 @@ def test_stop_ids_come_from_model_tokenizer_and_special_stop_strings():
         ({"stop": ("",)}, "stop is .*: expected texts"),
         ({"stop": "text"}, "stop is .*: expected texts"),
         ({"stop": ("\udcff",)}, "no lone surrogates"),
+        ({"stop_tokens": (5, -1)}, "stop_tokens holds -1: expected token ids"),
+        ({"stop_tokens": ("a",)}, "stop_tokens holds 'a': expected token ids"),
     ],
 )
 def test_bad_parameters(arguments, text):

@@ -59,14 +59,19 @@ def test_bad_pairs(models, tmp_path, capsys):
         ("[" * 100_000, ("line 1 is not JSON: nested too deeply",)),
         ('{"prompt": "x", "id": 1' + "0" * 5000 + "}", ("line 1 is not JSON",)),
         ('{"prompt": "x", "id": NaN}', ("line 1 is not JSON: NaN",)),
-        ('{"prompt": "x", "id": 1e999}', ("line 1 has the id inf",)),
+        ('{"prompt": "x", "id": 1e999}', ("line 1 is not JSON: 1e999",)),
+        ('{"prompt": "x", "id": [{"a": -1e999}]}', ("line 1 is not JSON: -1e999",)),
+        ('{"prompt": "x", "id": ["\\ud800"]}', ("line 1 has an id with lone surrogates",)),
+        ('{"prompt": 5}', ("line 1 must be an object",)),
+        ('[{"prompt": "x"}]', ("line 1 must be an object",)),
+        (b'{"prompt": "caf\xe9"}', ("p.jsonl is not readable UTF-8 text",)),
         ('{"prompt": "x\\ud800"}', ("line 1: prompt is", "no lone surrogates")),
         ('{"prompt": "' + "x" * 600 + '"}', ("line 1: prompt of 600 tokens",)),
     ],
 )
 def test_bad_prompt_files(models, tmp_path, capsys, content, texts):
     path = tmp_path / "p.jsonl"
-    path.write_text(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     refused(capsys, decode(models, "--jsonl", path, prompt=None), *texts)
 
 

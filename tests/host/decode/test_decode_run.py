@@ -110,6 +110,16 @@ def test_jsonl_gives_one_line_per_prompt(models, tmp_path, capsys):
     assert "identical to target-only: 2 of 2" in err
 
 
+def test_any_json_value_is_an_id(models, tmp_path, capsys):
+    prompts, ids = tmp_path / "p.jsonl", [None, [1, {"a": True}], False, "é\u2028", 0.5, 7, 7]
+    lines = [json.dumps({"prompt": "x", "id": name}, ensure_ascii=False) for name in ids]
+    prompts.write_text("\n \t\n".join(lines) + "\n\n")
+    words = ("--jsonl", prompts, "--max-new-tokens", 1, "--quiet")
+    assert decode(models, *words, prompt=None) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
+    assert [line["id"] for line in found] == ids
+
+
 def test_prompt_file_and_chat_template(models, tmp_path, capsys):
     file = tmp_path / "p.txt"
     file.write_text("[Hello]>\n")

@@ -101,3 +101,19 @@ def test_a_reader_that_stops_reading(pair, tmp_path, batch):
     last = found[-1] if batch else found
     assert last["tokens"]
     assert batch or last["finish_reason"] is None
+
+
+@pytest.mark.parametrize("way", ["closed", "gone"])
+def test_nobody_listens_to_standard_error(pair, tmp_path, way):
+    path = tmp_path / "s.json"
+    words = [sys.executable, "-m", "dfvg_host.cli", "decode", *pair, "--prompt", "x" * 300]
+    words += ["--max-new-tokens", "10", "--top-k", "5", "--stats", str(path)]
+    if way == "closed":
+        script = 'exec "$@" 2>&-'
+    else:
+        script = 'exec "$@" 2> >(exec 0<&-)'
+    done = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, check=False)
+    assert done.returncode == 0
+    found = json.loads(path.read_text())
+    assert found["finish_reason"] == "length"
+    assert done.stdout.decode().removesuffix("\n") == found["text"].removesuffix("\n")
