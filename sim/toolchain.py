@@ -166,7 +166,10 @@ def verilator_env(base: dict[str, str] | None = None) -> dict[str, str]:
 def cache_root() -> Path:
     """Return the folder for everything that can be made again: `DFVG_CACHE` or ~/.cache/dfvg."""
     chosen = os.environ.get("DFVG_CACHE")
-    return Path(chosen).expanduser().absolute() if chosen else Path.home() / ".cache" / "dfvg"
+    # Not Path.expanduser, which raises if a `~user` is unknown.
+    return (
+        Path(os.path.expanduser(chosen)).absolute() if chosen else Path.home() / ".cache" / "dfvg"
+    )
 
 
 def existing_parent(path: Path) -> Path:

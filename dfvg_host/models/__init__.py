@@ -2,7 +2,6 @@
 
 from dfvg_hw.errors import ModelError
 
-from .cache import cache_dir
 from .loader import DEFAULT_TARGET, LoadedTarget, load_target
 
-__all__ = ["DEFAULT_TARGET", "LoadedTarget", "ModelError", "cache_dir", "load_target"]
+__all__ = ["DEFAULT_TARGET", "LoadedTarget", "ModelError", "load_target"]

@@ -5,29 +5,21 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dfvg_host.files import is_folder, tell, user_path
+from dfvg_host.files import is_folder, tell
 from dfvg_hw.errors import ModelError
 
 __all__ = [
     "build_once",
-    "cache_dir",
     "progress",
     "quiet_transformers",
     "require_disk",
     "sha256_file",
 ]
-
-
-def cache_dir() -> Path:
-    """Return the cache folder: ``$DFVG_CACHE``, else ``~/.cache/dfvg``."""
-    root = os.environ.get("DFVG_CACHE")
-    return user_path(root) if root else Path.home() / ".cache" / "dfvg"
 
 
 def progress(text: str) -> None:

