@@ -174,6 +174,35 @@ def test_more_padded_rows_than_the_target(models, tmp_path, capsys):
     refused(capsys, decode(models, draft=padded), "320", "can propose id 319", "259", "padded")
 
 
+@pytest.mark.parametrize(
+    ("place", "change", "text"),
+    [
+        (0, b"GGUF", "is not a draft image"),
+        (8, b"\x07\0\0\0", "version 7"),
+        (20, b"\0\0\0\0", "digest"),
+        (-64, b"damaged!", "digest"),
+        (None, b"", "truncated"),
+    ],
+)
+def test_images_that_are_damaged(models, tmp_path, capsys, place, change, text):
+    path = tmp_path / "d.dfvg"
+    assert main(["compile", models["draft"], "-o", str(path), "--config", "tiny", "--quiet"]) == 0
+    data = bytearray(path.read_bytes())
+    if place is None:
+        del data[len(data) // 2 :]
+    else:
+        place %= len(data)
+        data[place : place + len(change)] = change
+    path.write_bytes(data)
+    refused(capsys, decode(models, draft=str(path)), str(path), text)
+
+
+def test_an_image_for_another_config(models, tmp_path, capsys):
+    path = tmp_path / "d.dfvg"
+    assert main(["compile", models["draft"], "-o", str(path), "--config", "tiny", "--quiet"]) == 0
+    refused(capsys, decode(models, "--config", "sim", draft=str(path)), "'tiny'", "'sim'")
+
+
 def test_an_image_made_for_another_target(models, tmp_path, capsys):
     """With the embedding of another model of the same tokenizer: slower at worst, and said so."""
     image, path = str(tmp_path / "d.dfvg"), tmp_path / "s.json"
