@@ -27,6 +27,7 @@ class TextStream:
         # Tokens [_start, _done) only give context: a token's text may depend on the one before it.
         self._start = 0
         self._done = 0
+        self._ahead = 0  # characters of the tokens from _done on that are released already
         self._withheld = ""
         self.stopped = False
         self.text = ""
@@ -54,13 +55,17 @@ class TextStream:
         return text
 
     def _new_text(self, final: bool) -> str:
-        """Text of the tokens not released yet, "" while it ends inside a character."""
+        """Text of the tokens not released yet, up to a character that isn't complete."""
         before = self._decode(self._ids[self._start : self._done])
         after = self._decode(self._ids[self._start :])
-        if len(after) <= len(before) or (after.endswith(_BROKEN) and not final):
-            return ""
-        self._start, self._done = self._done, len(self._ids)
-        return after[len(before) :]
+        whole = final or not after.endswith(_BROKEN)
+        new = (after if whole else after.rstrip(_BROKEN))[len(before) + self._ahead :]
+        if not whole:
+            # A token may hold the end of one character and the beginning of another.
+            self._ahead += len(new)
+        elif len(after) > len(before):
+            self._start, self._done, self._ahead = self._done, len(self._ids), 0
+        return new
 
     def _release(self, new: str, final: bool) -> str:
         pending = self._withheld + new

@@ -49,6 +49,20 @@ def tokenizer():
     )
 
 
+TOKENIZER = tokenizer()
+
+
+def cut(tokens, stops):
+    """Return how many tokens complete a stop string, and the text before it; else all of it."""
+    text = ""
+    for count in range(1, len(tokens) + 1):
+        text = TOKENIZER.decode(tokens[:count], skip_special_tokens=True)
+        places = [text.find(stop) for stop in stops if stop in text]
+        if places:
+            return count, text[: min(places)]
+    return None, text
+
+
 def near(model, noise, seed):
     """Change a model a little."""
     generator = torch.Generator().manual_seed(seed)
@@ -78,7 +92,7 @@ def models(tmp_path_factory):
         for name, model in {"target": made(), **drafts}.items():
             folder = root / f"{name}{seed}"
             model.save_pretrained(folder)
-            tokenizer().save_pretrained(folder)
+            TOKENIZER.save_pretrained(folder)
             names[name] = str(folder)
         found[names.pop("target")] = list(names.values())
     return found
@@ -149,10 +163,21 @@ class Sweep:
         words += [] if passes is None else ["--passes-per-round", str(passes)]
         return words + rng.choice([[], [], ["--check"], ["--exact"]])
 
+    def judge(self, found, stops):
+        """Look for the stop strings in text that was decoded as a whole."""
+        if any("\ufffd" in stop for stop in stops):
+            return  # where broken characters are put is the decoder's choice
+        tokens, note = found["tokens"], f"{found['tokens']} {stops}, seed {self.seed}"
+        count, text = cut(tokens, stops)
+        assert count in (None, len(tokens)), note
+        assert found["text"].replace("\ufffd", "") == text.replace("\ufffd", ""), note
+        assert (found["finish_reason"] == "stop") == (count is not None or tokens[-1] == 2), note
+
     def once(self, trees=3):
         words = self.request()
         plain = self.decode([*words, "--draft", "none", "--check"])
         assert plain["identical"]
+        self.judge(plain, [word.removeprefix("--stop=") for word in words if "--stop=" in word])
         for _ in range(trees):
             tree = self.tree(words[1])
             got = self.decode([*words, *tree])

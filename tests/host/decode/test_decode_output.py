@@ -115,12 +115,19 @@ def test_values_are_kept_as_what_they_were_judged_as():
 
 
 def test_stop_string_in_text_withheld_to_the_end():
-    stream = TextStream(_Joined(), ("b",))
-    assert stream.push(0) == ""
+    stream = TextStream(_Joined(), ("b\ufffd",))
+    assert stream.push(0) == "a"
     assert not stream.stopped
-    output = Output(DecodeParams(max_new_tokens=1, stop=("b",)), (2,), None, _Joined())
+    output = Output(DecodeParams(max_new_tokens=1, stop=("b\ufffd",)), (2,), None, _Joined())
     assert output.append(0)
     assert (output.finish_reason, output.text) == ("stop", "a")
+
+
+def test_stop_string_before_half_a_character():
+    stream = TextStream(_Joined(), ("b",))
+    assert (stream.push(0), stream.stopped) == ("a", True)
+    stream = TextStream(_Joined())
+    assert (stream.push(0), stream.finish(), stream.text) == ("ab", "\ufffd", "ab\ufffd")
 
 
 class _Joined:
