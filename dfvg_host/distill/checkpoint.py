@@ -19,6 +19,7 @@ __all__ = ["LoadedDraft", "load_draft", "quantize_rows", "save_draft", "shipped_
 
 FORMAT, VERSION = "dfvg-draft", 1
 _SCALE = ".scale"
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
 @dataclass
@@ -95,13 +96,23 @@ def _read_config(folder: Path) -> dict[str, Any]:
         record = config["dfvg"]
         found = record["format"], record["version"]
         ids = config["draft_vocab"]
+        sizes = [config[key] for key in _SIZES]
     except FileNotFoundError as err:
         raise ModelError(f"{folder} is not a draft folder: it has no config.json") from err
-    except (ValueError, KeyError, TypeError) as err:
+    except (OSError, ValueError, KeyError, TypeError) as err:
         raise ModelError(f"{path} is not a draft's config: no usable {err}") from err
     if found != (FORMAT, VERSION):
         raise ModelError(f"{path} has format {found[0]} {found[1]}, read is {FORMAT} {VERSION}")
-    if not ids or ids != sorted(set(ids)) or not 0 <= ids[0] <= ids[-1] < config["vocab_size"]:
+    for key, size in zip(_SIZES, sizes, strict=True):
+        if type(size) is not int or size < 1:
+            raise ModelError(f"{path} has the {key} {size!r}: expected a whole number, 1 or more")
+    whole = isinstance(ids, list) and all(type(number) is int for number in ids)
+    if (
+        not whole
+        or not ids
+        or ids != sorted(set(ids))
+        or not 0 <= ids[0] <= ids[-1] < config["vocab_size"]
+    ):
         raise ModelError(
             f"{path}: draft_vocab must be ascending ids below vocab_size {config['vocab_size']}"
         )
@@ -151,7 +162,11 @@ def load_draft(folder: Path, target: Any) -> LoadedDraft:
     config = _read_config(folder)
     embedding = _check_pair(config, target, folder)
     ids, record = torch.tensor(config.pop("draft_vocab")), config.pop("dfvg")
-    draft = llama_from_config(LlamaConfig.from_dict(config), embedding, ids)
+    try:
+        draft = llama_from_config(LlamaConfig.from_dict(config), embedding, ids)
+    except Exception as err:  # whatever transformers makes of a value
+        reason = " ".join(str(err).split()) or type(err).__name__
+        raise ModelError(f"{folder / 'config.json'} cannot be used: {reason}") from err
     path = folder / "model.safetensors"
     try:
         tensors = load_file(path)
@@ -160,8 +175,12 @@ def load_draft(folder: Path, target: Any) -> LoadedDraft:
     state, int8 = {}, {}
     for name, wanted in draft.trained().items():
         value, scale = tensors.get(name), tensors.get(name + _SCALE)
-        if value is None or value.shape != wanted.shape or (value.ndim == 2 and scale is None):
+        if value is None or value.shape != wanted.shape:
             raise ModelError(f"{path} lacks a usable tensor {name} of shape {tuple(wanted.shape)}")
+        if value.ndim == 2 and (scale is None or scale.shape != wanted.shape[:1]):
+            raise ModelError(
+                f"{path} lacks a usable tensor {name}{_SCALE} of shape ({wanted.shape[0]},)"
+            )
         if value.ndim == 2 and scale is not None:
             int8[name] = (value, scale)
             value = value.float() * scale[:, None]

@@ -116,6 +116,10 @@ def _gain(norm: torch.Tensor, size: int) -> tuple[NDArray[np.int16], float]:
     """int16 gain with its peak in [1, 2) and the power of two that was taken out."""
     values = norm.double()
     peak = float(values.abs().max())
+    if not math.isfinite(peak):
+        raise ModelError(
+            "a norm of the draft holds values that are not finite: its weights are damaged"
+        )
     factor = 2.0 ** math.floor(math.log2(peak)) if peak > 0 else 1.0
     scaled = (values / factor * (1 << fm.GAIN_FRAC)).round().clamp(-32767, 32767)
     out = np.zeros(size, np.int16)
@@ -179,6 +183,8 @@ def _embedding(
         scale[i : i + 8192] = s
     factor = scale.numpy() * 2.0**fm.ACT_FRAC
     requant = requant_for([factor], 0, "the input embedding")
+    if not factor.any():
+        raise ModelError("the input embedding of the draft is zero everywhere")
     sbase = requant.sbase + 16  # dequantisation has no row scale to shift out
     if sbase < fm.SF16_E_MAX:
         raise ModelError(

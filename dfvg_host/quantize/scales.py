@@ -66,14 +66,18 @@ def requant_for(factors: list[FloatArray], groups: int, what: str) -> Requant:
     Raises
     ------
     ModelError
-        If the factors are so far from 1 that no shift fits its field.
+        If a factor is not finite, or they are so far from 1 that no shift fits its field.
     """
     pre = matmul_pre(groups)
+    if not all(np.isfinite(f).all() for f in factors):
+        raise ModelError(
+            f"{what} of the draft holds values that are not finite: its weights are damaged"
+        )
     peak = max(float(f.max(initial=0.0)) for f in factors)
     if peak == 0.0:
         return Requant(pre, 0)
     sbase = _TOP - math.ceil(math.log2(peak * (1 + 2.0**-13))) - pre - 16
-    if not (math.isfinite(peak) and -128 <= sbase <= 127):
+    if not -128 <= sbase <= 127:
         raise ModelError(f"{what} has a scale of {peak:.3g}: it can't be expressed in the device")
     return Requant(pre, sbase)
 

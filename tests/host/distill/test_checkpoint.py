@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from dfvg_host.distill.checkpoint import load_draft, quantize_rows, save_draft
 from dfvg_host.distill.draft import make_draft
@@ -101,4 +102,35 @@ def test_damaged_folders(folder: Path, tmp_path: Path) -> None:
         load_draft(folder, tiny_llama())
     (folder / "config.json").write_text("{}")
     with pytest.raises(ModelError, match=r"config\.json is not a draft's config: no usable 'dfvg'"):
+        load_draft(folder, tiny_llama())
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"vocab_size": None}, "has the vocab_size None: expected a whole number, 1 or more"),
+        ({"hidden_size": "x"}, "has the hidden_size 'x': expected a whole number"),
+        ({"num_hidden_layers": 0}, "has the num_hidden_layers 0: expected a whole number"),
+        ({"num_attention_heads": 0}, "has the num_attention_heads 0: expected a whole number"),
+        ({"max_position_embeddings": "x"}, r"config\.json cannot be used: .*max_position_embedd"),
+        ({"draft_vocab": 5}, "draft_vocab must be ascending ids"),
+        ({"draft_vocab": [1, "a"]}, "draft_vocab must be ascending ids"),
+        ({"draft_vocab": [[1], [2]]}, "draft_vocab must be ascending ids"),
+        ({"draft_vocab": [0.5, 2]}, "draft_vocab must be ascending ids"),
+        ({"dfvg": [1]}, "is not a draft's config"),
+    ],
+)
+def test_odd_values_in_the_config(folder: Path, changes: dict[str, object], text: str) -> None:
+    change(folder, **changes)
+    with pytest.raises(ModelError, match=text) as caught:
+        load_draft(folder, tiny_llama())
+    assert "\n" not in str(caught.value)
+
+
+def test_scales_of_another_shape(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    state = load_file(path)
+    state["lm_head.weight.scale"] = state["lm_head.weight.scale"][:5].clone()
+    save_file(state, path)
+    with pytest.raises(ModelError, match=r"lacks a usable tensor lm_head\.weight\.scale of shape"):
         load_draft(folder, tiny_llama())

@@ -157,3 +157,29 @@ def test_measure_reports_agreement_with_itself():
     assert result.top1 > 0.8
     assert 0 <= result.kl < 0.02
     assert math.isclose(result.depth8, sum(result.top1**d for d in range(1, 9)))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.embed_tokens.weight",
+        "model.layers.0.self_attn.k_proj.weight",
+        "model.layers.1.mlp.down_proj.weight",
+        "model.layers.1.input_layernorm.weight",
+        "model.norm.weight",
+        "lm_head.weight",
+    ],
+)
+def test_weights_that_are_not_finite_are_refused(name, value):
+    model = llama()
+    model.get_parameter(name).view(-1)[-1] = value
+    with pytest.raises(ModelError, match="of the draft holds values that are not finite"):
+        quantize_model(float_model(model), POSITIONS)
+
+
+def test_an_embedding_of_zeros_is_refused():
+    model = llama()
+    model.model.embed_tokens.weight.zero_()
+    with pytest.raises(ModelError, match="embedding of the draft is zero everywhere"):
+        quantize_model(float_model(model), POSITIONS)
