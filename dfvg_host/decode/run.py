@@ -210,7 +210,7 @@ def _write_stats(path: Path | None, results: list[Result], many: bool) -> None:
 
 def _closing_lines(results: list[Result], engine: Engine, many: bool) -> list[str]:
     if many:
-        return total(results)
+        return total(results, engine.profile)
     return [line for result in results for line in summary(result, engine.profile)]
 
 

@@ -107,6 +107,19 @@ def test_jsonl_gives_one_line_per_prompt(models, tmp_path, capsys):
     assert [list(line) for line in lines] == [["id", *KEYS]] * 2
     assert [{k: v for k, v in line.items() if k != "id"} for line in lines] == stats(path)
     assert "2 prompts, 60 tokens" in err
+    results = json.loads(path.read_text())
+    hits = {kind: sum(r["hits"][kind] for r in results) for kind in results[0]["hits"]}
+    rounds = sum(r["verify_steps"] - 1 for r in results)
+    shares = " + ".join(f"{count / rounds:.2f}" for count in hits.values())
+    assert f"{hits['expanded']} expanded, {hits['leaf']} leaf" in err
+    assert f"{shares} a round" in err
+    ratio = sum(r["device_cycles_ideal"] for r in results) / sum(
+        r["device_cycles"] for r in results
+    )
+    assert f"eta                {ratio:.3f}" in err
+    speed = 60 / sum(r["virtual_seconds"] for r in results)
+    assert f"virtual speed      {speed:.1f} tokens/s" in err
+    assert "The device is simulated" in err
     assert "identical to target-only: 2 of 2" in err
 
 
