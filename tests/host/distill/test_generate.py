@@ -15,7 +15,7 @@ from dfvg_host.distill.generate import Chat, GenerateConfig, generate_block, gen
 from dfvg_host.distill.shards import ANSWER, GIVEN, SOURCES, TURN, Shard, read_shard, write_shard
 from dfvg_host.distill.slots import SlotModel
 from dfvg_hw.errors import ModelError
-from tests.host.distill.tiny import tiny_target
+from tests.host.distill.tiny import tiny_target, tiny_tokenizer
 
 CONFIG = GenerateConfig(texts=12, rows=5, turn_tokens=10, answer_tokens=20, kept=8)
 
@@ -170,3 +170,18 @@ def test_damaged_shard_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(ModelError, match=r"block-00000\.npz is not a usable training shard"):
         read_shard(path)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{% for m in messages %}", "the chat template of the target fails: TemplateSyntaxError"),
+        ("{{ messages[0].content | upper }}", "shows the user's message 0 times: expected once"),
+        ("{{ messages[0].content * 2 }}", "shows the user's message 2 times: expected once"),
+    ],
+)
+def test_chat_templates_that_cannot_be_used(template: str, text: str) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(ModelError, match=text):
+        Chat(tokenizer)
