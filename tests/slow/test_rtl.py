@@ -53,8 +53,9 @@ def test_simulation_is_fast_enough_to_decode_with(setting: Setting, keep: Keep) 
     report = keep(simspeed(setting))
     assert report.figures["ratio"] >= 1 / 6
     found = machine()
-    if found["load"] is not None and found["load"] <= found["cores"]:
-        assert report.figures["core"] >= 100_000
+    if found["load"] is None or found["load"] > found["cores"]:
+        pytest.skip(f"cycles a second not judged: load {found['load']}, {found['cores']} cores")
+    assert report.figures["core"] >= 100_000
 
 
 def test_two_passes_of_a_large_draft(setting: Setting) -> None:
