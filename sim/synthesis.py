@@ -75,8 +75,8 @@ def _read(verilog: Path, top: str) -> list[str]:
 def _check_memories() -> list[str]:
     """Return the commands that fail unless each memory becomes RAM; they use up the design.
 
-    Not the whole of `synth_ecp5`: its optimisation of a flat design takes a quarter of an hour and
-    changes nothing here, as a memory and the registers of its ports share a module.
+    Of `synth_ecp5` only what memories need, and module by module: a memory and the registers of
+    its ports share one, and a flat core takes far longer.
     """
     # What brings enables of ports and of their registers into the form that memory cells have.
     script = ["opt_expr", "opt_clean", "opt -nodffe -nosdff", "opt_dff", "opt_clean"]
@@ -131,7 +131,7 @@ def check_design(verilog: Path, top: str) -> None:
     run_yosys("\n".join(script) + "\n", verilog.parent, f"checking {top}")
 
 
-def synthesize_ecp5(verilog: Path, top: str) -> CellCounts:
+def synthesize_ecp5(verilog: Path, top: str, *, by_module: bool = False) -> CellCounts:
     """Synthesise for the ECP5, without placement, and count the cells.
 
     Parameters
@@ -140,8 +140,27 @@ def synthesize_ecp5(verilog: Path, top: str) -> CellCounts:
         The file; the result is written beside it as `ecp5.json`.
     top : str
         Its top module.
+    by_module : bool
+        Dissolve the hierarchy after the coarse steps, not before them. One of those (`share`)
+        proves by SAT which operators never work at once, from all that controls them; over the
+        whole device at once that does not end.
+
+    Returns
+    -------
+    CellCounts
+
+    Raises
+    ------
+    BuildError
+        If a tool is missing, a command fails or the result has a fault `check` knows.
     """
-    script = [*_read(verilog, top), f"synth_ecp5 -top {top} -noabc9", "check -assert"]
+    synth = f"synth_ecp5 -top {top}"
+    script = _read(verilog, top)
+    if by_module:
+        script += [f"{synth} -noflatten -run begin:map_ram", "flatten", f"{synth} -run map_ram:"]
+    else:
+        script += [synth]
+    script += ["check -assert"]
     script += ["tee -q -o stat.json stat -json", "write_json ecp5.json"]
     run_yosys("\n".join(script) + "\n", verilog.parent, f"synthesising {top}")
     report = json.loads((verilog.parent / "stat.json").read_text())
