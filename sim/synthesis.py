@@ -100,7 +100,7 @@ def check_design(verilog: Path, top: str) -> None:
     A memory is dissolved if no block or distributed RAM of the ECP5 can hold it, so that it would
     become flip-flops and multiplexers (a third port, or an asynchronous read of a memory of more
     than 32 words). Its registers must be in its own module, as Amaranth writes them. The whole of
-    the `sim` core takes about 4 GB of memory.
+    the `sim` core takes about 5 GB of memory.
 
     Parameters
     ----------

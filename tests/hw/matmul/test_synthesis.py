@@ -16,7 +16,7 @@ def write(tmp_path, name):
     return file
 
 
-@pytest.mark.parametrize("name", [pytest.param("tiny", marks=pytest.mark.slow), "odd"])
+@pytest.mark.parametrize("name", ["tiny", "odd"])
 def test_engine_is_sound(name, tmp_path):
     check_design(write(tmp_path, name), "top")
 
