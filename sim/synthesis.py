@@ -131,7 +131,7 @@ def check_design(verilog: Path, top: str) -> None:
     run_yosys("\n".join(script) + "\n", verilog.parent, f"checking {top}")
 
 
-def synthesize_ecp5(verilog: Path, top: str, *, by_module: bool = False) -> CellCounts:
+def synthesize_ecp5(verilog: Path, top: str) -> CellCounts:
     """Synthesise for the ECP5, without placement, and count the cells.
 
     Parameters
@@ -140,10 +140,6 @@ def synthesize_ecp5(verilog: Path, top: str, *, by_module: bool = False) -> Cell
         The file; the result is written beside it as `ecp5.json`.
     top : str
         Its top module.
-    by_module : bool
-        Dissolve the hierarchy after the coarse steps, not before them. One of those (`share`)
-        proves by SAT which operators never work at once, from all that controls them; over the
-        whole device at once that does not end.
 
     Returns
     -------
@@ -154,13 +150,7 @@ def synthesize_ecp5(verilog: Path, top: str, *, by_module: bool = False) -> Cell
     BuildError
         If a tool is missing, a command fails or the result has a fault `check` knows.
     """
-    synth = f"synth_ecp5 -top {top}"
-    script = _read(verilog, top)
-    if by_module:
-        script += [f"{synth} -noflatten -run begin:map_ram", "flatten", f"{synth} -run map_ram:"]
-    else:
-        script += [synth]
-    script += ["check -assert"]
+    script = [*_read(verilog, top), f"synth_ecp5 -top {top}", "check -assert"]
     script += ["tee -q -o stat.json stat -json", "write_json ecp5.json"]
     run_yosys("\n".join(script) + "\n", verilog.parent, f"synthesising {top}")
     report = json.loads((verilog.parent / "stat.json").read_text())

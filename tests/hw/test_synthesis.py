@@ -23,7 +23,7 @@ BUDGET = {
 def test_device_synthesises_whole(tmp_path):
     config = get_config("tiny")
     file = write_design(config, tmp_path)
-    counts = synthesize_ecp5(file, file.stem, by_module=True)
+    counts = synthesize_ecp5(file, file.stem)
     used = {kind: counts.total(kind) for kind in BUDGET}
     print(used)
     # Nothing is left that has no cell on the chip; names of dissolved modules cost nothing.
