@@ -19,6 +19,7 @@ from dfvg_hw.config import DeviceConfig, get_config
 from dfvg_hw.errors import UsageError
 from dfvg_hw.messages.line import LINE_BYTES
 from dfvg_hw.registers import MAILBOX_LINES, REGISTERS
+from dfvg_hw.verilog import to_verilog
 
 __all__ = ["MemoryUse", "main", "memories", "write_design"]
 
@@ -92,14 +93,12 @@ def _memory_report(found: list[MemoryUse]) -> str:
 
 def write_design(config: DeviceConfig, folder: Path) -> Path:
     """Write all files of a config and return the Verilog's path."""
-    from amaranth.back import verilog
-
     from dfvg_hw.top import DfvgTop, design_digest
 
     name = f"dfvg_{config.name}"
     digest = design_digest()
     build_id = int.from_bytes(bytes.fromhex(digest)[:4], "little")
-    text = verilog.convert(DfvgTop(config, build_id=build_id), name=name, emit_src=False)
+    text = to_verilog(DfvgTop(config, build_id=build_id), name)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}.v"
     file.write_text(text)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from dfvg_hw.verilog import to_verilog
 from sim.cache import BuildCache, content_key, say
 from sim.toolchain import cache_root, compiler_identity, verilator_version
 from sim.verilate import (
@@ -114,10 +115,7 @@ def _to_verilog(design: Any, top: str) -> str:
         return design.read_text()
     if isinstance(design, str):
         return design
-    from amaranth.back import verilog
-
-    component = design() if callable(design) else design
-    return verilog.convert(component, name=top, emit_src=False)
+    return to_verilog(design() if callable(design) else design, top)
 
 
 def build_bench(

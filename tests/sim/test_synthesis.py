@@ -1,9 +1,9 @@
 """The synthesis checks let good designs through and find each planted fault."""
 
 import pytest
-from amaranth.back import verilog
 
 from dfvg_hw.errors import BuildError
+from dfvg_hw.verilog import to_verilog
 from sim.synthesis import check_design, synthesize_ecp5
 from tests.sim.designs import FaultyQueue, MacArray
 
@@ -89,7 +89,7 @@ FAULTS = {
 @pytest.mark.parametrize("design", [FaultyQueue, lambda: MacArray(2, 4)], ids=["queue", "array"])
 def test_sound_designs_pass(design, tmp_path):
     file = tmp_path / "top.v"
-    file.write_text(verilog.convert(design(), name="top", emit_src=False))
+    file.write_text(to_verilog(design(), "top"))
     check_design(file, "top")
 
 
@@ -123,7 +123,7 @@ def test_each_fault_is_found(fault, tmp_path):
 
 def test_multipliers_are_counted(tmp_path):
     file = tmp_path / "top.v"
-    file.write_text(verilog.convert(MacArray(2, 4), name="top", emit_src=False))
+    file.write_text(to_verilog(MacArray(2, 4), "top"))
     counts = synthesize_ecp5(file, "top")
     assert counts.total("MULT18X18D") == 8
     assert counts.total("TRELLIS_FF") >= 2 * 4 * 16

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.back import verilog
 
 from dfvg_hw.errors import BuildError
+from dfvg_hw.verilog import to_verilog
 from sim import toolchain, verilate
 from sim.cache import BuildCache
 from sim.verilate import VerilatorOptions, build_shared_library, cached_verilog, lint
@@ -31,7 +31,7 @@ def array_verilog():
 
 @pytest.fixture(scope="module")
 def edges_verilog():
-    return verilog.convert(Edges(), name="top", emit_src=False)
+    return to_verilog(Edges(), "top")
 
 
 @pytest.fixture(scope="module")

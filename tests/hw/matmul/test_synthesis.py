@@ -1,9 +1,9 @@
 """The matrix engine in Yosys: no latch, loop or dissolved memory, and multipliers as planned."""
 
 import pytest
-from amaranth.back import verilog
 
 from dfvg_hw.matmul import MatmulEngine
+from dfvg_hw.verilog import to_verilog
 from sim.synthesis import check_design, synthesize_ecp5
 from tests.cocotb.configs import config_of
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.synth
 
 def write(tmp_path, name):
     file = tmp_path / "top.v"
-    file.write_text(verilog.convert(MatmulEngine(config_of(name)), name="top", emit_src=False))
+    file.write_text(to_verilog(MatmulEngine(config_of(name)), "top"))
     return file
 
 

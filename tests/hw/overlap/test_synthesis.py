@@ -1,7 +1,6 @@
 """The blocks around the engines in Yosys: no latch, no loop, no memory dissolved to flip-flops."""
 
 import pytest
-from amaranth.back import verilog
 
 from dfvg_hw.attention.merge import MergeUnit
 from dfvg_hw.memory.port import MemoryPort
@@ -10,6 +9,7 @@ from dfvg_hw.overlap.fetch import Fetch
 from dfvg_hw.overlap.load import LoadEngine
 from dfvg_hw.overlap.page_table import PageTable
 from dfvg_hw.overlap.program import ProgramLoader
+from dfvg_hw.verilog import to_verilog
 from sim.synthesis import check_design, synthesize_ecp5
 from tests.cocotb.configs import config_of
 
@@ -20,7 +20,7 @@ BLOCKS = (MemoryPort, MergeUnit, Fetch, LoadEngine, PassController, PageTable, P
 
 def write(tmp_path, component):
     file = tmp_path / "top.v"
-    file.write_text(verilog.convert(component, name="top", emit_src=False))
+    file.write_text(to_verilog(component, "top"))
     return file
 
 
