@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-PROMPT ?= Explain in a few sentences how a bridge carries its load.
+PROMPT ?= Explain to a curious child why the sky is blue during the day and red in the evening.
 # Draft passes a round in the demo: what can be simulated in a few minutes; a card has time for more.
 PASSES ?= 3
 # Test workers. More than there are cores only makes simulations slower.

@@ -15,6 +15,7 @@ from dfvg_host.bench.journal import Journal
 from dfvg_host.bench.report import table
 from dfvg_host.bench.rtl import FREE, differences
 from dfvg_host.decode.result import Result
+from dfvg_host.distill.heldout import demo_prompts
 from dfvg_hw.errors import UsageError
 
 
@@ -156,6 +157,8 @@ def test_demo_is_measured_as_it_is_run() -> None:
     recipe = makefile[makefile.index("\ndemo: setup") :].split("\n\n")[0]
     assert "--passes-per-round $(PASSES)" in recipe
     assert f"\nPASSES ?= {DEMO_PASSES}\n" in makefile
+    # The slow test shows that this prompt's answer is as long as asked for.
+    assert f"\nPROMPT ?= {demo_prompts()[0].text}\n" in makefile
     assert "--max-new-tokens 64" in recipe
     assert "--device rtl" in recipe
     assert "--check" in recipe
