@@ -23,6 +23,7 @@ from dfvg_hw.errors import ModelError, UsageError
 from .budget import FixedBudget
 from .check import Reference
 from .drafter import Drafter
+from .interrupts import Interrupts
 from .output import Output, stop_ids
 from .pace import Pacer
 from .params import DecodeParams
@@ -101,21 +102,27 @@ def decode(
     TargetFailed
         Its logits aren't numbers; with the result so far.
     Interrupted
-        Ctrl-C; with the result so far.
+        Ctrl-C, which is held back until a round ends; with the result so far.
+    KeyboardInterrupt
+        Ctrl-C twice: in the middle of a round, without a result.
     """
     run = _Run(
         target, device, prompt, params or DecodeParams(), profile, draft_context, on_text, warn
     )
-    try:
-        run.execute()
-    except KeyboardInterrupt:
-        raise Interrupted(run.broken_off(draft)) from None
-    except ModelError as error:
-        text = f"{error} (after {len(run.output.tokens)} tokens of output)"
-        raise TargetFailed(text, run.broken_off(draft)) from error
-    finally:
-        run.close()
-    return run.result(draft)
+    with Interrupts() as interrupts:
+        try:
+            run.execute(interrupts.check)
+            interrupts.check()
+        except KeyboardInterrupt:
+            if interrupts.impatient:
+                raise
+            raise Interrupted(run.broken_off(draft)) from None
+        except ModelError as error:
+            text = f"{error} (after {len(run.output.tokens)} tokens of output)"
+            raise TargetFailed(text, run.broken_off(draft)) from error
+        finally:
+            run.close()
+        return run.result(draft)
 
 
 class _Run:
@@ -193,8 +200,8 @@ class _Run:
             return False
         return True
 
-    def execute(self) -> None:
-        """Run to the end of the output."""
+    def execute(self, check: Callable[[], None]) -> None:
+        """Run to the end of the output; ``check`` may raise, at times when nothing is half done."""
         if self.output.finish_reason:
             return
         self.pacer.begin_round(self.output.remaining)
@@ -208,6 +215,7 @@ class _Run:
         self._step, done = None, 0
         self.pacer.target_works(self.profile.prefill(len(self.prompt)), last=self._ended)
         while not self._ended:
+            check()
             new, done = self.output.tokens[done:], len(self.output.tokens)
             self.pacer.verdict(new, len(path), tree, self.output.remaining)
             self.pacer.begin_round(self.output.remaining)

@@ -14,6 +14,7 @@ from dfvg_host.verify import SamplingParams
 from dfvg_hw.errors import DfvgError, UsageError
 
 from .engine import Engine
+from .interrupts import Interrupts
 from .loop import Interrupted, TargetFailed, print_warning
 from .params import DecodeParams
 from .prompts import Request, read_jsonl, read_text
@@ -48,19 +49,23 @@ def main(args: argparse.Namespace) -> int:
     interrupted = False
     if not quiet:
         _mention_what_has_no_effect(params.sampling)
-    with Engine(
-        args.target,
-        args.draft,
-        args.device,
-        args.config,
-        args.dtype,
-        args.threads,
-        args.verifier_profile,
-        progress=say,
-        rtl_options=rtl,
-    ) as engine:
+    with (
+        Engine(
+            args.target,
+            args.draft,
+            args.device,
+            args.config,
+            args.dtype,
+            args.threads,
+            args.verifier_profile,
+            progress=say,
+            rtl_options=rtl,
+        ) as engine,
+        Interrupts() as interrupts,
+    ):
         try:
             for request in requests:
+                interrupts.check()
                 results.append(_decode(engine, request, params, args, reader))
                 _print_result(request, results[-1], args, reader)
         except (KeyboardInterrupt, TargetFailed) as stop:

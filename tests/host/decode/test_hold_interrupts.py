@@ -1,0 +1,96 @@
+"""Ctrl-C at any moment leaves statistics that belong together."""
+
+import random
+import signal
+import time
+
+import pytest
+
+from dfvg_host.decode import DecodeParams, Interrupted, decode
+from dfvg_host.decode.interrupts import Interrupts
+from dfvg_host.models import LoadedTarget
+from tests.host import tiny_models
+from tests.host.device.cards import emulator
+
+SEED = 11
+TOKENS = 60
+
+
+@pytest.fixture
+def request_once():
+    """Return a function that decodes, always the same."""
+    target = LoadedTarget(tiny_models.model(num_hidden_layers=2), None, "tiny", "fp32", None)
+    params = DecodeParams(TOKENS, tree_budget=8, passes_per_round=2, stop_tokens=())
+    device = emulator()
+    return lambda: decode(target, device, tiny_models.prompt(3), params)
+
+
+@pytest.fixture
+def later():
+    """Send Ctrl-C after so many seconds, wherever the program is."""
+    old = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, old)
+
+
+def test_any_moment_is_a_good_one(request_once, later):
+    rng = random.Random(SEED)
+    request_once()
+    start = time.perf_counter()
+    whole = request_once()
+    usual = time.perf_counter() - start
+    stopped = 0
+    for run in range(40):
+        later(rng.uniform(0.02, 1.0) * usual)
+        try:
+            found = request_once()
+        except Interrupted as stop:
+            found, stopped = stop.result, stopped + 1
+        except KeyboardInterrupt:
+            continue  # before the decode loop, or after it
+        finally:
+            later(0)
+        where = f"seed {SEED}, run {run}"
+        assert found.tokens == whole.tokens[: len(found.tokens)], where
+        assert len(found.tokens) >= found.verify_steps, where
+        assert sum(found.hits.values()) <= found.verify_steps, where
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert stopped >= 10
+
+
+def test_ctrl_c_waits_for_the_check():
+    with Interrupts() as held:
+        held.check()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            held.check()
+        held.check()
+        assert not held.impatient
+        with Interrupts() as inner:
+            signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                inner.check()
+        held.check()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_the_second_one_does_not_wait():
+    with Interrupts() as held:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert held.impatient
+
+
+def test_the_programs_own_handler_stays():
+    got = []
+    old = signal.signal(signal.SIGINT, lambda *_: got.append(1))
+    try:
+        with Interrupts() as held:
+            signal.raise_signal(signal.SIGINT)
+            held.check()
+    finally:
+        signal.signal(signal.SIGINT, old)
+    assert got == [1]
