@@ -42,14 +42,16 @@ class Interrupts:
                 signal.signal(signal.SIGINT, self._note)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Hold back no longer; what was noted and not asked for is up to the caller."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Hold back no longer; what came after the last `check` goes on to whoever is outside."""
         if self._old is not None:
             signal.signal(signal.SIGINT, self._old)
+            if self._noted and kind is None:
+                signal.raise_signal(signal.SIGINT)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._noted:
-            self.impatient = True
+            self._noted, self.impatient = False, True
             raise KeyboardInterrupt
         self._noted = True
 

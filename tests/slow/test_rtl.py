@@ -13,7 +13,6 @@ import pytest
 
 from dfvg_host.bench import Report, Setting
 from dfvg_host.bench.acceptance import DEMO_PASSES
-from dfvg_host.bench.report import machine
 from dfvg_host.bench.rtl import agree, eta, same_passes
 from dfvg_host.bench.speed import simspeed
 from dfvg_host.compile import draft_image
@@ -45,17 +44,12 @@ def test_memory_is_hardly_ever_idle(setting: Setting, keep: Keep) -> None:
 
 
 def test_simulation_is_fast_enough_to_decode_with(setting: Setting, keep: Keep) -> None:
-    """At least a sixth of a bare array's speed in the same run, and 100k cycles/s.
+    """At least a sixth of a bare array's speed in the same run.
 
-    The second depends on the machine, and on what else it does: a busy neighbour costs a third of
-    the speed even in processor time. So it's asked only of a machine that isn't overbooked.
+    Cycles a second depend on the machine, so the benchmark reports them and no test asks.
     """
-    report = keep(simspeed(setting))
-    assert report.figures["ratio"] >= 1 / 6
-    found = machine()
-    if found["load"] is None or found["load"] > found["cores"]:
-        pytest.skip(f"cycles a second not judged: load {found['load']}, {found['cores']} cores")
-    assert report.figures["core"] >= 100_000
+    figures = keep(simspeed(setting)).figures
+    assert figures["ratio"] >= 1 / 6
 
 
 def test_two_passes_of_a_large_draft(setting: Setting) -> None:

@@ -94,3 +94,27 @@ def test_the_programs_own_handler_stays():
     finally:
         signal.signal(signal.SIGINT, old)
     assert got == [1]
+
+
+def test_none_is_lost_after_the_last_check():
+    with Interrupts() as outer:
+        with Interrupts() as inner:
+            inner.check()
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            outer.check()
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        signal.raise_signal(signal.SIGINT)
+
+
+def held_twice():
+    with Interrupts():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_one_that_ended_the_run_is_not_sent_again():
+    with Interrupts() as outer:
+        with pytest.raises(KeyboardInterrupt):
+            held_twice()
+        outer.check()
