@@ -8,6 +8,7 @@ import pytest
 
 from dfvg_host.decode import DecodeParams, Interrupted, decode
 from dfvg_host.decode.interrupts import Interrupts
+from dfvg_host.decode.stats import StepCounters
 from dfvg_host.models import LoadedTarget
 from tests.host import tiny_models
 from tests.host.device.cards import emulator
@@ -57,6 +58,31 @@ def test_any_moment_is_a_good_one(request_once, later):
         assert sum(found.hits.values()) <= found.verify_steps, where
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert stopped >= 10
+
+
+class InterruptedList(list):
+    """A list whose elements arrive after Ctrl-C."""
+
+    def append(self, item):
+        signal.raise_signal(signal.SIGINT)
+        super().append(item)
+
+
+def test_the_worst_moment_is_a_good_one(request_once, monkeypatch):
+    """A step is counted by half when Ctrl-C comes."""
+    count, calls = StepCounters.count, []
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) == 5:
+            self.trees = InterruptedList(self.trees)
+        count(self, *arguments)
+
+    monkeypatch.setattr(StepCounters, "count", interrupted)
+    with pytest.raises(Interrupted) as stop:
+        request_once()
+    assert stop.value.result.verify_steps == 6  # the prompt's and five more
+    assert len(calls) == 5
 
 
 def test_ctrl_c_waits_for_the_check():
