@@ -144,3 +144,14 @@ def test_one_that_ended_the_run_is_not_sent_again():
         with pytest.raises(KeyboardInterrupt):
             held_twice()
         outer.check()
+
+
+def test_a_run_in_the_background_goes_on_ignoring_it():
+    """A shell starts `command &` with Ctrl-C ignored: it is meant for what runs in front."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Interrupts() as interrupts:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        interrupts.check()
+        assert not interrupts.impatient
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
