@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The CRC unit against the protocol's own CRC."""
 
 import random
@@ -41,6 +42,11 @@ def test_crc_of_random_blocks_with_gaps(size, seed):
     sim.add_clock(1e-6)
     sim.add_testbench(bench)
     sim.run()
+
+
+def test_word_narrower_than_the_state_is_refused():
+    with pytest.raises(ValueError, match="2 bytes"):
+        Crc32c(2)
 
 
 @pytest.mark.parametrize("size", [8, 64])
