@@ -27,3 +27,13 @@ def seed() -> int:
 
 def pytest_report_header() -> str:
     return f"dfvg: DFVG_SEED={bench_seed()}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that may take longest first, or one core waits for the other at the end."""
+
+    def longest(item: pytest.Item) -> float:
+        mark = item.get_closest_marker("timeout")
+        return mark.args[0] if mark and mark.args else 0.0
+
+    items.sort(key=longest, reverse=True)  # a stable sort: otherwise the order of the files
