@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -15,25 +14,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
 Keep = Callable[[Report], Report]
 
 HELD_OUT_PROMPTS = 104  # eight of each kind
-OVERLAP_PROMPTS = 13  # one of each kind, with both schedules
 
 
+@pytest.mark.timeout(9000)  # 208 texts
 def test_shipped_draft_on_kinds_of_prompts_it_was_not_trained_on(
     setting: Setting, keep: Keep
 ) -> None:
-    """8 lockstep passes, budget 16: at least 2.0 tokens a verify step with 95 % confidence."""
+    """8 lockstep passes, budget 16: at least 2.0 tokens a verify step with 95 % confidence.
+
+    Drafting while the target verifies gets stale trees but more passes: it may accept a little
+    less, and must be faster in virtual time.
+    """
     assert len(eval_prompts()) >= HELD_OUT_PROMPTS >= 100
-    report = keep(acceptance(setting, ["lockstep"], HELD_OUT_PROMPTS))
+    report = keep(acceptance(setting, default=HELD_OUT_PROMPTS))
     assert report.settings["prompts"] == HELD_OUT_PROMPTS
-    assert report.figures["lockstep.low_95"] >= 2.0
-
-
-def test_shipped_draft_drafting_while_the_target_verifies(setting: Setting, keep: Keep) -> None:
-    """Overlap gets stale trees but more passes: not much worse, and faster in virtual time."""
-    some = dataclasses.replace(setting, limit=OVERLAP_PROMPTS)
-    report = acceptance(some)
-    keep(dataclasses.replace(report, name="acceptance-overlap"))
     figures = report.figures
+    assert figures["lockstep.low_95"] >= 2.0
     assert figures["overlap.acceptance_length"] >= 0.8 * figures["lockstep.acceptance_length"]
     assert (
         figures["overlap.virtual_speed_over_plain"] > figures["lockstep.virtual_speed_over_plain"]
